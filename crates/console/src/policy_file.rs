@@ -1,19 +1,22 @@
 //! A policy as an operator hands it over: read, understood, and if it is wrong, shown with the
 //! place that is wrong.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use miette::LabeledSpan;
 use nix::unistd::{Uid, User};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use tidegate_algo::allocation::admission::Refusal;
 use tidegate_model::Policy;
 use tidegate_model::gate::Throughput;
-use tidegate_model::policy::Infeasible;
+use tidegate_model::policy::{Infeasible, Whole};
 use toml::Spanned;
 
+use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::text_file::{self, Reader};
 
@@ -55,12 +58,21 @@ impl PolicyFile {
         Ok(Self { name, origin, text, policy })
     }
 
-    /// Whether the budget covers every reservation.
+    /// Whether every reservation fits what the policy says that it is a part of.
     ///
     /// # Errors
-    /// If it does not.
+    /// If one does not.
     pub fn check_feasible(&self) -> Result<(), Failure> {
-        self.policy.feasible().map_err(|error| self.infeasible(error))
+        self.policy.feasible().map_err(|error| self.infeasible(&error))
+    }
+
+    /// The failure for a policy that was not admitted, beside a cluster if there is one.
+    pub fn refused(&self, cluster: Option<&ClusterFile>, refusal: &Refusal) -> Failure {
+        match (refusal, cluster) {
+            (Refusal::Infeasible(error), _) => self.infeasible(error),
+            (Refusal::Shortage(shortage), Some(cluster)) => cluster.infeasible(shortage),
+            (refusal, _) => Failure::quoted(Code::Infeasible, &refusal.to_string()),
+        }
     }
 
     /// Returns the statements of the file that cannot mean anything, a line each.
@@ -73,29 +85,27 @@ impl PolicyFile {
         doubts.iter().map(|doubt| format!("{}: {doubt}", self.name)).collect()
     }
 
-    fn infeasible(&self, error: Infeasible) -> Failure {
-        let Infeasible { unit, budget, reserved } = error;
-        let level = |per_second| Throughput::new(unit, per_second);
-        let message = format!(
-            "reservations of {} do not fit the budget of {}",
-            level(reserved),
-            level(budget)
-        );
-        let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
+    fn infeasible(&self, error: &Infeasible) -> Failure {
+        let Infeasible { whole, resource, unit, available, parts, .. } = error;
+        let level = |per_second| Throughput::new(*unit, per_second);
         let spans: PolicySpans = toml::from_str(&self.text).unwrap_or_default();
+        let whole = match whole {
+            Whole::Budget => spans.budget.clone(),
+            Whole::Capacity => spans.capacity(resource.as_deref()),
+            Whole::Reservation(group) => spans.promise(group, resource.as_deref(), true),
+            Whole::Limit(group) => spans.promise(group, resource.as_deref(), false),
+        };
         let mut labels = Vec::new();
-        if let Some(entry) = spans.budget {
-            labels.push(label(format!("there is {}", level(budget)), entry.span()));
+        let mut label = |text: String, span: Option<Range<usize>>| {
+            labels.extend(span.map(|span| LabeledSpan::new_with_span(Some(text), span)));
+        };
+        label(format!("there is {}", level(*available)), whole);
+        for (name, promised) in parts {
+            let span = spans.promise(name, resource.as_deref(), true);
+            label(format!("{} is promised", level(*promised)), span);
         }
-        for (entry, tenant) in spans.tenant.iter().zip(&self.policy.tenants) {
-            if let (Some(entry), Some(promised)) =
-                (&entry.reservation, tenant.reservation.get(unit))
-            {
-                labels.push(label(format!("{} is promised", level(promised)), entry.span()));
-            }
-        }
-        Failure::new(Code::Infeasible, message)
-            .help("lower a reservation or raise the budget")
+        Failure::new(Code::Infeasible, error.message())
+            .help(error.fix())
             .source(&self.name, &self.text, labels)
     }
 }
@@ -103,12 +113,70 @@ impl PolicyFile {
 /// Positions in the text of capacities and promises.
 #[derive(Default, Deserialize)]
 struct PolicySpans {
-    budget: Option<Spanned<IgnoredAny>>,
+    #[serde(default, deserialize_with = "span")]
+    budget: Option<Range<usize>>,
     #[serde(default)]
-    tenant: Vec<TenantSpans>,
+    resource: Vec<ResourceSpans>,
+    #[serde(default)]
+    group: Vec<OwnerSpans>,
+    #[serde(default)]
+    tenant: Vec<OwnerSpans>,
 }
 
 #[derive(Deserialize)]
-struct TenantSpans {
-    reservation: Option<Spanned<IgnoredAny>>,
+struct ResourceSpans {
+    name: String,
+    #[serde(default, deserialize_with = "span")]
+    capacity: Option<Range<usize>>,
+}
+
+/// A tenant or a group.
+#[derive(Deserialize)]
+struct OwnerSpans {
+    name: String,
+    #[serde(default, deserialize_with = "span")]
+    reservation: Option<Range<usize>>,
+    #[serde(default, deserialize_with = "span")]
+    limit: Option<Range<usize>>,
+    #[serde(default)]
+    on: BTreeMap<String, PromiseSpans>,
+}
+
+#[derive(Default, Deserialize)]
+struct PromiseSpans {
+    #[serde(default, deserialize_with = "span")]
+    reservation: Option<Range<usize>>,
+    #[serde(default, deserialize_with = "span")]
+    limit: Option<Range<usize>>,
+}
+
+/// Reads the position of a value, whatever it is.
+fn span<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Range<usize>>, D::Error> {
+    Ok(Some(Spanned::<IgnoredAny>::deserialize(value)?.span()))
+}
+
+impl PolicySpans {
+    fn capacity(&self, resource: Option<&str>) -> Option<Range<usize>> {
+        let mut resources = self.resource.iter();
+        resources.find(|entry| Some(&*entry.name) == resource)?.capacity.clone()
+    }
+
+    /// The position of the reservation, or of the limit, of the group or the tenant of this name.
+    /// Where both have the name, the one with such a promise is meant.
+    fn promise(
+        &self,
+        owner: &str,
+        resource: Option<&str>,
+        is_reservation: bool,
+    ) -> Option<Range<usize>> {
+        let owners = self.group.iter().chain(&self.tenant).filter(|entry| entry.name == owner);
+        let promises = owners.filter_map(|entry| match resource {
+            Some(resource) => entry.on.get(resource).map(|on| [&on.reservation, &on.limit]),
+            None => Some([&entry.reservation, &entry.limit]),
+        });
+        let field = |[reservation, limit]: [&Option<Range<usize>>; 2]| {
+            if is_reservation { reservation.clone() } else { limit.clone() }
+        };
+        promises.filter_map(field).next()
+    }
 }

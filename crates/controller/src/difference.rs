@@ -1,15 +1,17 @@
 //! Differences between two policies, in words of the policy's own text.
 
 use tidegate_model::gate::{Burst, GateSpec};
-use tidegate_model::policy::{Account, Channel, Fallback, Levels, Match, Target, Tenant};
+use tidegate_model::policy::{
+    Account, Channel, Extent, Fallback, Group, Levels, Match, Promise, Resource, Target, Tenant,
+};
 use tidegate_model::{OperationSet, Policy, SizeRange};
 use tidegate_proto::controller::status::{FieldChange, PolicyChange};
 
 /// A field's name and its value as a policy would write it; empty where it is not set.
-type Field = (&'static str, String);
+type Field = (String, String);
 
-/// Everything that differs, in the order of the text: the policy's own fields, tenants, channels
-/// and rules. Without an earlier policy, everything in the new one is added.
+/// Everything that differs, in the order of the text: the policy's own fields, resources, groups,
+/// tenants, channels and rules. Without an earlier policy, everything in the new one is added.
 pub(crate) fn difference(before: Option<&Policy>, after: &Policy) -> Vec<PolicyChange> {
     let mut changes = Vec::new();
     if let Some(fields) = before.map(|before| differing(&own_fields(before), &own_fields(after)))
@@ -17,10 +19,31 @@ pub(crate) fn difference(before: Option<&Policy>, after: &Policy) -> Vec<PolicyC
     {
         changes.push(changed("policy", "", fields));
     }
-    let named = |tenant: &Tenant| (tenant.name.clone(), tenant_fields(tenant));
-    let old = before.map_or(Vec::new(), |policy| policy.tenants.iter().map(named).collect());
-    let new: Vec<_> = after.tenants.iter().map(named).collect();
-    compare_named("tenant", &old, &new, &mut changes);
+    let named = |policy: &Policy| -> Vec<_> {
+        let fields = |resource: &Resource| (resource.name.clone(), resource_fields(resource));
+        policy.resources.iter().map(fields).collect()
+    };
+    compare_named("resource", &before.map_or(Vec::new(), named), &named(after), &mut changes);
+    // What is promised of a resource that only one of the policies has differs, too.
+    let resources = resource_names(before, after);
+    let named = |policy: &Policy| -> Vec<_> {
+        let fields = |(index, group): (usize, &Group)| {
+            let on = |resource: &Resource| resource.groups.get(index).copied();
+            let own = promise_fields(&group.promise);
+            (group.name.clone(), with_promises(own, policy, &resources, group.promise.weight, on))
+        };
+        policy.groups.iter().enumerate().map(fields).collect()
+    };
+    compare_named("group", &before.map_or(Vec::new(), named), &named(after), &mut changes);
+    let named = |policy: &Policy| -> Vec<_> {
+        let fields = |(index, tenant): (usize, &Tenant)| {
+            let on = |resource: &Resource| resource.tenants.get(index).copied();
+            let own = tenant_fields(policy, tenant);
+            (tenant.name.clone(), with_promises(own, policy, &resources, tenant.weight, on))
+        };
+        policy.tenants.iter().enumerate().map(fields).collect()
+    };
+    compare_named("tenant", &before.map_or(Vec::new(), named), &named(after), &mut changes);
     let named = |policy: &Policy| -> Vec<_> {
         let fields = |channel: &Channel| (channel.name.clone(), channel_fields(policy, channel));
         policy.channels.iter().map(fields).collect()
@@ -96,7 +119,7 @@ fn changed(what: &str, name: &str, fields: Vec<FieldChange>) -> PolicyChange {
 fn differing(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
     let pairs = before.iter().zip(after).filter(|(old, new)| old != new);
     let change = |(old, new): (&Field, &Field)| FieldChange {
-        field: old.0.into(),
+        field: old.0.clone(),
         from: old.1.clone(),
         to: new.1.clone(),
     };
@@ -118,17 +141,71 @@ fn own_fields(policy: &Policy) -> Vec<Field> {
         Fallback::Reservation => "reservation",
         Fallback::Unlimited => "unlimited",
     };
-    vec![
+    let fields = [
         ("period", policy.period.to_string()),
         ("redistribute", policy.redistribute.to_string()),
         ("budget", levels_text(policy.budget)),
         ("account", account.into()),
         ("fallback", fallback.into()),
-    ]
+    ];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-fn tenant_fields(tenant: &Tenant) -> Vec<Field> {
-    vec![
+fn resource_fields(resource: &Resource) -> Vec<Field> {
+    let (paths, data_nodes) = match &resource.extent {
+        Extent::Paths(paths) => (paths.join(" "), String::new()),
+        Extent::Nodes => Default::default(),
+        Extent::DataNodes(names) => (String::new(), names.join(" ")),
+    };
+    let fields =
+        [("path", paths), ("data nodes", data_nodes), ("capacity", levels_text(resource.capacity))];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// The names of the resources of two policies, each once.
+fn resource_names(before: Option<&Policy>, after: &Policy) -> Vec<String> {
+    let all = before.into_iter().chain([after]).flat_map(|policy| &policy.resources);
+    let mut names: Vec<String> = all.map(|resource| resource.name.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Adds what is promised of each of these resources to the fields of a tenant or a group, whose
+/// weight is `inherited` where a promise names none.
+fn with_promises(
+    mut fields: Vec<Field>,
+    policy: &Policy,
+    resources: &[String],
+    inherited: u32,
+    on: impl Fn(&Resource) -> Option<Promise>,
+) -> Vec<Field> {
+    for name in resources {
+        let resource = policy.resources.iter().find(|resource| resource.name == *name);
+        let promise = resource.and_then(&on);
+        let level = |of: fn(&Promise) -> Levels| promise.as_ref().map(of).unwrap_or_default();
+        let weight = promise.map(|promise| promise.weight).filter(|weight| *weight != inherited);
+        fields.extend([
+            (format!("reservation on {name}"), levels_text(level(|promise| promise.reservation))),
+            (format!("limit on {name}"), levels_text(level(|promise| promise.limit))),
+            (format!("weight on {name}"), weight.map(|it| it.to_string()).unwrap_or_default()),
+        ]);
+    }
+    fields
+}
+
+fn promise_fields(promise: &Promise) -> Vec<Field> {
+    let fields = [
+        ("reservation", levels_text(promise.reservation)),
+        ("limit", levels_text(promise.limit)),
+        ("weight", promise.weight.to_string()),
+    ];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+fn tenant_fields(policy: &Policy, tenant: &Tenant) -> Vec<Field> {
+    let group = policy.group_of(tenant).map(|group| group.name.clone());
+    let fields = [
         ("class", tenant.class.to_string()),
         ("reservation", levels_text(tenant.reservation)),
         ("limit", levels_text(tenant.limit)),
@@ -136,13 +213,15 @@ fn tenant_fields(tenant: &Tenant) -> Vec<Field> {
         ("minimum share", tenant.minimum_share.map(|share| share.to_string()).unwrap_or_default()),
         ("burst", burst_text(tenant.burst)),
         ("users", tenant.users.join(" ")),
-    ]
+        ("group", group.unwrap_or_default()),
+    ];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 fn channel_fields(policy: &Policy, channel: &Channel) -> Vec<Field> {
     let tenant = policy.tenant(channel.tenant).map_or("", |tenant| tenant.name.as_str());
     let gates: Vec<String> = channel.gates.iter().map(gate_text).collect();
-    vec![("tenant", tenant.into()), ("gates", gates.join(" then "))]
+    vec![("tenant".into(), tenant.into()), ("gates".into(), gates.join(" then "))]
 }
 
 fn levels_text(levels: Levels) -> String {
@@ -272,6 +351,32 @@ mod tests {
             "match 4 added: everything to backup",
         ];
         assert_eq!(lines(BEFORE, AFTER), golden);
+    }
+
+    #[test]
+    fn promises_of_resources_are_compared_by_their_names() {
+        let cluster = "[[resource]]\nname = \"cluster\"\n";
+        let oltp = "[[tenant]]\nname = \"oltp\"\n";
+        let before = format!("{cluster}{oltp}on.cluster = {{ reservation = \"9k iops\" }}\n");
+        let after = format!(
+            "{cluster}capacity = \"20k iops\"\n\
+             [[resource]]\nname = \"files\"\npath = \"/srv/**\"\n\
+             [[group]]\nname = \"all\"\non.files = {{ limit = \"2MiB/s\" }}\n\
+             {oltp}group = \"all\"\n\
+             on.cluster = {{ reservation = \"8k iops\", weight = 300 }}\n\
+             on.files = {{ limit = \"1MiB/s\" }}\n"
+        );
+        let golden = [
+            "resource cluster changed: capacity none -> 20k iops",
+            "resource files added: path /srv/**",
+            "group all added: weight 100, limit on files 2MiB/s",
+            "tenant oltp changed: group none -> all, reservation on cluster 9k iops -> 8k iops, \
+             weight on cluster none -> 300, limit on files none -> 1MiB/s",
+        ];
+        assert_eq!(lines(&before, &after), golden);
+        assert_eq!(lines(&after, &after), [""; 0]);
+        let gone = lines(&after, &before);
+        assert_eq!(gone[0], "resource files removed");
     }
 
     #[test]

@@ -307,9 +307,9 @@ async fn put_policy(
         Ok(applied) => json(StatusCode::OK, &applied),
         Err(error) => {
             let status = match &error {
-                ApplyError::Invalid { .. }
-                | ApplyError::Infeasible { .. }
-                | ApplyError::Shortage { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+                ApplyError::Invalid { .. } | ApplyError::Refused { .. } => {
+                    StatusCode::UNPROCESSABLE_ENTITY
+                }
                 ApplyError::Put(error) => unstored(error),
                 ApplyError::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
             };

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_algo::allocation::admission::{self, Shortage};
+use tidegate_algo::allocation::admission::{self, Refusal};
 use tidegate_fabric::clock::unix_ms;
-use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
@@ -33,9 +32,7 @@ pub(crate) enum ApplyError {
     #[error("{from}: {error}")]
     Invalid { from: String, error: PolicyError },
     #[error("{from}: {error}")]
-    Infeasible { from: String, error: Infeasible },
-    #[error("{from}: {error}")]
-    Shortage { from: String, error: Shortage },
+    Refused { from: String, error: Refusal },
     #[error(transparent)]
     Put(#[from] PutError),
     #[error(transparent)]
@@ -50,7 +47,7 @@ impl ApplyError {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Invalid { .. } => 3,
-            Self::Infeasible { .. } | Self::Shortage { .. } => 4,
+            Self::Refused { .. } => 4,
             Self::Put(_) | Self::Stopping(_) => 1,
         }
     }
@@ -122,10 +119,10 @@ impl Register {
         let from = order.source.clone();
         let policy = Policy::parse(&order.text)
             .map_err(|error| ApplyError::Invalid { from: from.clone(), error })?;
-        policy.feasible().map_err(|error| ApplyError::Infeasible { from: from.clone(), error })?;
-        if let Some(cluster) = &self.cluster {
-            admission::admit(&policy, cluster)
-                .map_err(|error| ApplyError::Shortage { from, error })?;
+        if let Err(refusals) = admission::admit(&policy, self.cluster.as_ref())
+            && let Some(error) = refusals.into_iter().next()
+        {
+            return Err(ApplyError::Refused { from, error });
         }
         let current = self.current.clone().lock_owned().await;
         let found = current.as_ref().map_or(0, |current| current.stored.revision);
@@ -139,7 +136,10 @@ impl Register {
             dry_run: order.dry_run,
             is_changed: !current.as_ref().is_some_and(is_same),
             changes: difference(before, &policy),
-            warnings: self.cluster.iter().flat_map(|it| admission::warnings(&policy, it)).collect(),
+            warnings: match &self.cluster {
+                Some(cluster) => admission::warnings(&policy, cluster),
+                None => admission::resource_warnings(&policy, None),
+            },
         };
         if order.dry_run || !applied.is_changed {
             return Ok(applied);

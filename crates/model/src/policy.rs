@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Conditions, StorageConditions};
-use crate::gate::{Burst, GateSpec, Throughput, Unit};
+use crate::gate::{Burst, GateSpec, Unit};
 use crate::id::TenantId;
 use crate::tag::Class;
 use crate::text::TextError;
@@ -42,8 +42,10 @@ mod doubts;
 mod fits;
 pub mod limits;
 mod read;
+mod resource;
 mod users;
 
+pub use resource::{Extent, GateKind, Group, Infeasible, Promise, Resource, Whole};
 pub use users::{CERTIFICATE, Principal};
 
 /// The tenants of a shared storage, their reservations and limits, and the rules for requests.
@@ -54,7 +56,8 @@ pub struct Policy {
     /// The time between two distributions of the budget.
     pub redistribute: Span,
     /// The throughput of the shared storage for all tenants together. Without a budget, nothing is
-    /// shared out and only limits hold.
+    /// shared out and only limits hold. A policy with [`Self::resources`] has none: each resource
+    /// has a capacity.
     pub budget: Levels,
     /// The bytes that the budget counts: as programs request them, or as the device moves them.
     pub account: Account,
@@ -66,6 +69,15 @@ pub struct Policy {
     pub channels: Vec<Channel>,
     /// The rules that assign requests to tenants and channels; the first match decides.
     pub matches: Vec<Match>,
+    /// What promises are of, at most one for each kind of gate; empty for a policy whose promises
+    /// are of everything. They do not travel: a gate is sent the policy as it sees it, with
+    /// [`Self::at`].
+    #[serde(skip)]
+    pub resources: Vec<Resource>,
+    /// Tenants that are promised something together. They do not travel either: only the
+    /// controller divides what a group has.
+    #[serde(skip)]
+    pub groups: Vec<Group>,
 }
 
 /// Up to one level for each unit.
@@ -130,6 +142,10 @@ pub struct Tenant {
     /// The principals that may act for the tenant: Unix users, by name or number, and holders of
     /// certificates, as `cert:NAME`; empty for any client. See [`Tenant::admits`].
     pub users: Vec<String>,
+    /// The index in [`Policy::groups`] of the group whose promise it shares. Like groups, it does
+    /// not travel.
+    #[serde(skip)]
+    pub group: Option<usize>,
 }
 
 /// A tenant's channel for some of its requests.
@@ -216,44 +232,11 @@ impl Policy {
     pub fn weights(&self) -> u64 {
         self.tenants.iter().map(|tenant| u64::from(tenant.weight)).sum()
     }
-
-    /// Whether the budget covers every reservation.
-    ///
-    /// # Errors
-    /// The first unit in which it does not, with both sums.
-    pub fn feasible(&self) -> Result<(), Infeasible> {
-        for unit in [Unit::Bytes, Unit::Operations] {
-            let Some(budget) = self.budget.get(unit) else { continue };
-            let promised = |tenant: &Tenant| u128::from(tenant.reservation.get(unit).unwrap_or(0));
-            let reserved = self.tenants.iter().map(promised).sum::<u128>();
-            if reserved > u128::from(budget) {
-                let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
-                return Err(Infeasible { unit, budget, reserved });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The id of the tenant at `index` in the policy's list.
 pub(crate) fn tenant_id(index: usize) -> TenantId {
     TenantId(u16::try_from(index + 1).unwrap_or(u16::MAX))
-}
-
-/// Reservations that exceed the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "reservations of {} do not fit the budget of {}; lower a reservation or raise the budget",
-    Throughput::new(*.unit, *.reserved),
-    Throughput::new(*.unit, *.budget)
-)]
-pub struct Infeasible {
-    /// The unit of both sums.
-    pub unit: Unit,
-    /// The budget, in units per second.
-    pub budget: u64,
-    /// The sum of all reservations, in units per second.
-    pub reserved: u64,
 }
 
 /// An error in a policy's text, with its place and the way to mend it.

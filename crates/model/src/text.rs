@@ -36,6 +36,24 @@ pub struct TextError {
     pub column: usize,
 }
 
+/// More names than this are counted.
+const LISTED_MAX: usize = 12;
+
+/// Names as in a sentence: `a, b and c`, or the first of them and how many more.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => name.clone(),
+        [names @ .., last] if names.len() < LISTED_MAX => {
+            format!("{} and {last}", names.join(", "))
+        }
+        names => {
+            let (named, others) = names.split_at(LISTED_MAX);
+            format!("{} and {} more", named.join(", "), others.len())
+        }
+    }
+}
+
 /// The longest name of anything, in bytes; it must fit a fixed field of a segment.
 const NAME_MAX: usize = 63;
 
@@ -201,4 +219,17 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_names_are_counted() {
+        let names: Vec<String> = (0..14).map(|name| name.to_string()).collect();
+        assert_eq!(listed(&names[..1]), "0");
+        assert_eq!(listed(&names[..12]), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 11");
+        assert!(listed(&names).ends_with("10, 11 and 2 more"));
+    }
 }

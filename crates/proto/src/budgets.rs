@@ -260,11 +260,6 @@ impl Budgets {
         self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
     }
 
-    /// The policy in force and its revision.
-    pub(crate) fn policy(&self) -> Option<(u64, &Policy)> {
-        self.active.as_ref().map(|active| (active.revision, &active.policy))
-    }
-
     /// How many cycles have ended.
     pub(crate) fn cycles(&self) -> u64 {
         self.totals.cycles

@@ -54,6 +54,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 
 use crate::budgets::Budgets;
@@ -109,6 +110,8 @@ pub enum Output {
 pub struct Controller {
     /// Whether neither stages nor counters are asked: see [`Self::of_nodes`].
     tokens_only: bool,
+    /// The policy in force and its revision. Each part has it as its gates see it.
+    policy: Option<(u64, Policy)>,
     sessions: Sessions,
     budgets: Budgets,
     cluster: Option<Cluster>,
@@ -125,15 +128,17 @@ impl Controller {
         let nodes = cluster.iter().flat_map(|setup| &setup.nodes);
         let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
         let mut stats = ClusterStats::new(&nodes, &gateways);
-        if let Some((revision, policy)) = &policy {
-            stats.apply(*revision, policy);
+        let at = |gate| policy.as_ref().map(|(revision, policy)| (*revision, policy.at(gate)));
+        if let Some((revision, policy)) = at(GateKind::Node) {
+            stats.apply(revision, &policy);
         }
         let mut controller = Self {
             tokens_only: false,
             sessions: Sessions::default(),
-            cluster: cluster.map(|setup| Cluster::new(now, setup, policy.clone())),
-            split: Split::new(now, data_nodes, policy.clone()),
-            budgets: Budgets::new(now, policy),
+            cluster: cluster.map(|setup| Cluster::new(now, setup, at(GateKind::Node))),
+            split: Split::new(now, data_nodes, at(GateKind::DataNode)),
+            budgets: Budgets::new(now, at(GateKind::Stage)),
+            policy,
             stats,
             outputs: VecDeque::new(),
         };
@@ -145,6 +150,7 @@ impl Controller {
     /// watches, all of its messages and deadlines are about tokens.
     pub fn of_nodes(now: Time, setup: cluster::Setup, policy: Option<(u64, Policy)>) -> Self {
         let mut controller = Self::new(now, Setup::default(), policy.clone());
+        let policy = policy.map(|(revision, policy)| (revision, policy.at(GateKind::Node)));
         controller.cluster = Some(Cluster::new(now, setup, policy));
         controller.tokens_only = true;
         controller
@@ -266,13 +272,18 @@ impl Controller {
     ///   not admit; they are refused.
     /// - At storage nodes it holds from the middle of the period; earlier service in it counts.
     /// - Data nodes are sent the policy and their shares, gateways the policy.
+    ///
+    /// Each kind of peer is sent the policy as it sees it: with the promises of the resource that
+    /// it guards.
     pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
+        let at_nodes = policy.at(GateKind::Node);
         if let Some(cluster) = &mut self.cluster {
-            cluster.apply(now, revision, &policy);
+            cluster.apply(now, revision, &at_nodes);
         }
-        self.split.apply(now, revision, policy.clone());
-        self.stats.apply(revision, &policy);
-        self.budgets.apply(now, revision, policy);
+        self.split.apply(now, revision, policy.at(GateKind::DataNode));
+        self.stats.apply(revision, &at_nodes);
+        self.budgets.apply(now, revision, policy.at(GateKind::Stage));
+        self.policy = Some((revision, policy));
         for gateway in self.sessions.gateways().collect::<Vec<_>>() {
             self.send_policy(gateway);
         }
@@ -359,10 +370,10 @@ impl Controller {
             .or_else(|| self.stats.outbox.pop())
     }
 
-    /// Sends a gateway the policy in force.
+    /// Sends a gateway the policy in force, as the nodes behind it see it.
     fn send_policy(&mut self, to: ConnectionId) {
-        if let Some((revision, policy)) = self.budgets.policy() {
-            let policy = policy.clone();
+        if let Some((revision, policy)) = &self.policy {
+            let (revision, policy) = (*revision, policy.at(GateKind::Node));
             let message = ToPeer::Gateway(ToGateway::Policy { revision, policy });
             self.outputs.push_back(Output::Send { to, message });
         }
@@ -373,7 +384,7 @@ impl Controller {
 impl Controller {
     /// The policy in force and its revision.
     pub fn policy(&self) -> Option<(u64, &Policy)> {
-        self.budgets.policy()
+        self.policy.as_ref().map(|(revision, policy)| (*revision, policy))
     }
 
     /// The status of tenants and stages as of the last cycle, and of the cluster, if there is one.

@@ -32,18 +32,18 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use tidegate_model::discipline::DISCIPLINES;
-use tidegate_model::policy::Tenant;
+use tidegate_model::policy::{GateKind, Tenant};
+use tidegate_model::text::listed;
 use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
 
 use crate::allocation::pshift::{Configuration, Solver};
 use crate::classify::owner::Owners;
 
 mod data_nodes;
+mod resources;
 
 pub use data_nodes::{Unkept, unkept};
-
-/// More names than this are counted.
-const NAMES_MAX: usize = 12;
+pub use resources::{Refusal, admit, resource_warnings};
 
 /// The proof that promises cannot be kept: these tenants reach no nodes but these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,19 +75,6 @@ impl fmt::Display for Shortage {
 
 impl core::error::Error for Shortage {}
 
-/// Names as in a sentence: `a, b and c`, or the first of them and how many more.
-pub fn listed(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [name] => name.clone(),
-        [names @ .., last] if names.len() < NAMES_MAX => format!("{} and {last}", names.join(", ")),
-        names => {
-            let (named, others) = names.split_at(NAMES_MAX);
-            format!("{} and {} more", named.join(", "), others.len())
-        }
-    }
-}
-
 /// Which nodes each tenant's requests can come to, in the order of the policy and of the cluster:
 /// those of its volumes and pools, and those that rules give it a part of.
 pub fn reachable_nodes(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
@@ -114,12 +101,13 @@ pub fn reachable_nodes(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
     reachable_nodes
 }
 
-/// Whether the nodes can keep all reservations in operations. A node without a declared capacity
-/// can do anything, and what a tenant without a volume or a pool is promised is left out.
+/// Whether the nodes can keep all reservations in operations of a policy, as they see it. A node
+/// without a declared capacity can do anything, and what a tenant without a volume or a pool is
+/// promised is left out.
 ///
 /// # Errors
 /// The cut that proves that they cannot.
-pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
+fn shortage(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
     let capacity = |id: &NodeId| cluster.node(*id).and_then(|node| node.capacity);
     let demand = |(tenant, nodes): (&Tenant, Vec<NodeId>)| {
         let known = nodes.iter().all(|id| capacity(id).is_some());
@@ -144,10 +132,14 @@ pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
 /// Returns warnings about settings that are allowed but hardly meant: levels that nodes ignore,
 /// promises that cannot be checked, and owners that the policy lacks.
 pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = resource_warnings(policy, Some(cluster));
+    let has_resources = !policy.resources.is_empty();
+    let (at_data_nodes, policy) = (policy.at(GateKind::DataNode), &policy.at(GateKind::Node));
     let reachable_nodes = reachable_nodes(policy, cluster);
     let mut unknown = Vec::new();
-    for (tenant, nodes) in policy.tenants.iter().zip(&reachable_nodes) {
+    for ((tenant, at_data_nodes), nodes) in
+        policy.tenants.iter().zip(&at_data_nodes.tenants).zip(&reachable_nodes)
+    {
         let name = &tenant.name;
         warnings.extend(unenforced(tenant, nodes, cluster));
         let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
@@ -158,10 +150,10 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
             ));
         }
         if !cluster.data_nodes.is_empty() {
-            warnings.extend(uncounted(tenant));
+            warnings.extend(uncounted(at_data_nodes));
         }
         let Some(promised) = tenant.reservation.operations else { continue };
-        if nodes.is_empty() && cluster.data_nodes.is_empty() {
+        if nodes.is_empty() && (has_resources || cluster.data_nodes.is_empty()) {
             warnings.push(format!(
                 "{name} is promised {promised}, but no volume or pool is its own; what it does \
                  elsewhere is not checked"
@@ -331,7 +323,7 @@ mod tests {
     fn message(policy: &str) -> String {
         let cluster = Cluster::parse(CLUSTER).unwrap();
         let policy = Policy::parse(policy).unwrap();
-        admit(&policy, &cluster).map_or_else(|shortage| shortage.to_string(), |()| "fits".into())
+        shortage(&policy, &cluster).map_or_else(|shortage| shortage.to_string(), |()| "fits".into())
     }
 
     #[test]
@@ -483,14 +475,6 @@ mod tests {
             "the reservation of free decides nothing at a (sfq); token and unified heed it",
         ];
         assert_eq!(message[..4], golden);
-    }
-
-    #[test]
-    fn many_names_are_counted() {
-        let names: Vec<String> = (0..14).map(|name| name.to_string()).collect();
-        assert_eq!(listed(&names[..1]), "0");
-        assert_eq!(listed(&names[..12]), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 11");
-        assert!(listed(&names).ends_with("10, 11 and 2 more"));
     }
 
     fn network() -> impl Strategy<Value = (Vec<u64>, Vec<Demand>)> {

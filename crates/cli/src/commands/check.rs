@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_algo::allocation::admission::{self, Shortage, Unkept};
+use tidegate_algo::allocation::admission::{self, Refusal, Shortage, Unkept};
 use tidegate_algo::classify::access;
 use tidegate_fabric::place::default_state;
 use tidegate_model::gate::Unit;
+use tidegate_model::policy::{GateKind, Infeasible, Whole};
 use tidegate_model::{Iops, Policy};
 
 use crate::inputs::{Inputs, Named};
@@ -70,11 +71,34 @@ struct Refused<'a> {
     report: FailureReport<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shortage: Option<Cut<'a>>,
+    /// The first sum of reservations of a resource or a group that does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    excess: Option<Excess<'a>>,
 }
 
-/// The sum of reservations and the budget in one unit, per second.
+/// Reservations that exceed the capacity of a resource or the promise of a group.
+#[derive(Debug, Serialize)]
+struct Excess<'a> {
+    resource: Option<&'a str>,
+    unit: &'static str,
+    available_per_second: u64,
+    reserved_per_second: u64,
+    promised: Vec<Promised<'a>>,
+}
+
+/// The reservation of a tenant or a group.
+#[derive(Debug, Serialize)]
+struct Promised<'a> {
+    name: &'a str,
+    reserved_per_second: u64,
+}
+
+/// The sum of reservations and the budget in one unit, per second: of a resource, or in a policy
+/// without resources of everything.
 #[derive(Debug, Serialize)]
 struct Sum {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
     unit: &'static str,
     reserved_per_second: u64,
     budget_per_second: Option<u64>,
@@ -144,15 +168,15 @@ struct Cut<'a> {
     promised_operations_per_second: u64,
 }
 
-/// Why a policy is refused, and the proof if its cluster cannot keep it.
-struct Refusal {
+/// Why a policy is refused, and the proofs if it cannot be kept.
+struct Refusals {
     failure: Failure,
-    shortage: Option<Shortage>,
+    proofs: Vec<Refusal>,
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for Refusals {
     fn from(failure: Failure) -> Self {
-        Self { failure, shortage: None }
+        Self { failure, proofs: Vec::new() }
     }
 }
 
@@ -160,13 +184,13 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (file, cluster) = match examine(&args) {
         Ok(examined) => examined,
         // A program that requests a verdict gets one on standard output, whatever it is.
-        Err(Refusal { failure, shortage }) if common.json => {
+        Err(Refusals { failure, proofs }) if common.json => {
             let (verdict, report) = (failure.word(), failure.to_json());
-            let shortage = shortage.as_ref().map(cut);
-            output::print_json(&Refused { verdict, report, shortage })?;
+            let (shortage, excess) = (proofs.iter().find_map(cut), proofs.iter().find_map(excess));
+            output::print_json(&Refused { verdict, report, shortage, excess })?;
             return Err(failure.already_reported());
         }
-        Err(Refusal { failure, .. }) => return Err(failure),
+        Err(Refusals { failure, .. }) => return Err(failure),
     };
     let policy = &file.policy;
     let base = args.state.unwrap_or_else(default_state);
@@ -196,34 +220,53 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 /// Reads everything, and compares what is promised with what there is.
-fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusal> {
+fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusals> {
     let (cluster, policy) = (args.cluster.as_deref(), args.file.as_deref());
     let read = Inputs::read(cluster, policy, Named::Otherwise, Reader::User)?;
     let Some(file) = read.policy.or(read.named) else {
         let failure = Failure::new(Code::Usage, "the cluster names no policy");
         return Err(failure.help("name one: tidegate check POLICY --cluster FILE").into());
     };
-    let mut failures: Vec<Failure> = file.check_feasible().err().into_iter().collect();
-    let mut shortage = None;
-    if let Some(cluster) = &read.cluster
-        && let Err(found) = admission::admit(&file.policy, &cluster.cluster)
-    {
-        failures.push(cluster.infeasible(&found));
-        shortage = Some(found);
-    }
+    let cluster = read.cluster.as_ref();
+    let admitted = admission::admit(&file.policy, cluster.map(|file| &file.cluster));
+    let proofs = admitted.err().unwrap_or_default();
+    let failures: Vec<Failure> =
+        proofs.iter().map(|refusal| file.refused(cluster, refusal)).collect();
     match Failure::all(failures) {
-        Some(failure) => Err(Refusal { failure, shortage }),
+        Some(failure) => Err(Refusals { failure, proofs }),
         None => Ok((file, read.cluster)),
     }
 }
 
-fn cut(shortage: &Shortage) -> Cut<'_> {
-    Cut {
-        nodes: &shortage.nodes,
-        capacity_operations_per_second: shortage.capacity.0,
-        tenants: &shortage.tenants,
-        promised_operations_per_second: shortage.promised.0,
+fn cut(refusal: &Refusal) -> Option<Cut<'_>> {
+    let Refusal::Shortage(Shortage { nodes, capacity, tenants, promised }) = refusal else {
+        return None;
+    };
+    Some(Cut {
+        nodes,
+        capacity_operations_per_second: capacity.0,
+        tenants,
+        promised_operations_per_second: promised.0,
+    })
+}
+
+fn excess(refusal: &Refusal) -> Option<Excess<'_>> {
+    let Refusal::Infeasible(infeasible) = refusal else { return None };
+    let Infeasible { whole, resource, unit, available, reserved, parts } = infeasible;
+    // A budget and its reservations are in `sums` of a policy that fits, and in the message.
+    if *whole == Whole::Budget {
+        return None;
     }
+    Some(Excess {
+        resource: resource.as_deref(),
+        unit: unit_name(*unit),
+        available_per_second: *available,
+        reserved_per_second: *reserved,
+        promised: parts
+            .iter()
+            .map(|(name, reserved)| Promised { name, reserved_per_second: *reserved })
+            .collect(),
+    })
 }
 
 fn cluster_summary<'a>(policy: &Policy, file: &'a ClusterFile) -> ClusterSummary<'a> {
@@ -269,36 +312,59 @@ fn missing(unkept: Unkept) -> Missing {
     }
 }
 
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes => "bytes",
+        Unit::Operations => "operations",
+    }
+}
+
+/// The sums of each resource, or of everything.
 fn sums(policy: &Policy) -> Vec<Sum> {
-    let sum = |unit, name| {
-        let reserved = policy.tenants.iter().filter_map(|tenant| tenant.reservation.get(unit));
-        let reserved_per_second = reserved.fold(0, u64::saturating_add);
-        let budget_per_second = policy.budget.get(unit);
-        Sum { unit: name, reserved_per_second, budget_per_second }
+    if policy.resources.is_empty() {
+        return sums_of(policy, None);
+    }
+    let resources = policy.resources.iter();
+    resources.flat_map(|it| sums_of(&policy.at(it.gate()), Some(&it.name))).collect()
+}
+
+fn sums_of(policy: &Policy, resource: Option<&String>) -> Vec<Sum> {
+    let sum = |unit| {
+        let (reserved_per_second, budget_per_second) =
+            (policy.reserved(unit), policy.budget.get(unit));
+        let (resource, unit) = (resource.cloned(), unit_name(unit));
+        Sum { resource, unit, reserved_per_second, budget_per_second }
     };
-    let mut sums = vec![sum(Unit::Bytes, "bytes"), sum(Unit::Operations, "operations")];
+    let mut sums = vec![sum(Unit::Bytes), sum(Unit::Operations)];
     sums.retain(|sum| sum.reserved_per_second > 0 || sum.budget_per_second.is_some());
     sums
 }
 
 /// Warnings about valid settings that are hardly meant.
 fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
-    let policy = &file.policy;
+    let (policy, stages) = (&file.policy, &file.policy.at(GateKind::Stage));
+    let files = stages.resource_at(GateKind::Stage).map(|resource| &resource.name);
     let mut warnings = file.doubts();
     warnings.extend(cluster.into_iter().flat_map(ClusterFile::doubts));
     for (unit, name, example) in
         [(Unit::Bytes, "bandwidth", "1000MiB/s"), (Unit::Operations, "operations", "50k iops")]
     {
-        let reserves = policy.tenants.iter().any(|tenant| tenant.reservation.get(unit).is_some());
+        let reserves = stages.tenants.iter().any(|tenant| tenant.reservation.get(unit).is_some());
         // In a cluster, what nodes can do is the budget for operations.
-        let is_bounded =
-            policy.budget.get(unit).is_some() || unit == Unit::Operations && cluster.is_some();
-        if reserves && !is_bounded {
-            warnings.push(format!(
+        let is_of_nodes = unit == Unit::Operations && cluster.is_some() && files.is_none();
+        if !reserves || stages.budget.get(unit).is_some() || is_of_nodes {
+            continue;
+        }
+        warnings.push(match files {
+            None => format!(
                 "{name} is reserved, but without a budget of it nobody is held back to keep the \
                  reservation; add budget = \"{example}\", for example"
-            ));
-        }
+            ),
+            Some(files) => format!(
+                "{name} is reserved on {files}, which states no capacity in it, so no tenant is \
+                 held back to keep the reservation; add capacity = \"{example}\", for example"
+            ),
+        });
     }
     if policy.tenants.is_empty() {
         warnings.push("there is no tenant, so nobody is promised anything".into());
@@ -321,15 +387,16 @@ fn render(verdict: &Verdict<'_>, paint: Paint) -> String {
         amounts::plural(verdict.channels, "channel"),
         amounts::plural(verdict.rules, "rule"),
     );
-    for Sum { unit, reserved_per_second: reserved, budget_per_second } in &verdict.sums {
+    for Sum { resource, unit, reserved_per_second: reserved, budget_per_second } in &verdict.sums {
         let level = if *unit == "bytes" { amounts::bandwidth } else { amounts::iops };
+        let on = resource.as_ref().map_or_else(String::new, |name| format!("on {name} "));
         text += &match budget_per_second {
             Some(budget) => {
                 let share = u128::from(*reserved) * 1000 / u128::from(*budget).max(1);
                 let share = amounts::permille(u64::try_from(share).unwrap_or(u64::MAX));
-                format!("  reserved {} of {} ({share})\n", level(*reserved), level(*budget))
+                format!("  {on}reserved {} of {} ({share})\n", level(*reserved), level(*budget))
             }
-            None => format!("  reserved {}\n", level(*reserved)),
+            None => format!("  {on}reserved {}\n", level(*reserved)),
         };
     }
     if let Some(cluster_summary) = &verdict.cluster {

@@ -244,11 +244,10 @@ fn lead(
 ) -> Result<(), Failure> {
     let mut failures = Vec::new();
     for policy in policy.iter().chain(&first) {
-        failures.extend(policy.check_feasible().err());
-        if let Some(file) = &plan.cluster {
-            let admitted = admission::admit(&policy.policy, &file.cluster);
-            failures.extend(admitted.err().map(|shortage| file.infeasible(&shortage)));
-        }
+        let cluster = plan.cluster.as_ref();
+        let admitted = admission::admit(&policy.policy, cluster.map(|file| &file.cluster));
+        let refusals = admitted.err().unwrap_or_default();
+        failures.extend(refusals.iter().map(|refusal| policy.refused(cluster, refusal)));
     }
     if let Some(failure) = Failure::all(failures) {
         return Err(failure);

@@ -106,6 +106,81 @@ fn cluster(from: &str, to: &str) -> String {
     example.replacen(from, to, 1)
 }
 
+/// A cluster whose nodes and whose data node can do 100 operations each.
+const THREE_HUNDRED: &str = r#"policy = "fits.toml"
+[[node]]
+name = "a"
+memory = true
+capacity = "100 iops"
+[[volume]]
+name = "db"
+size = "1GiB"
+tenant = "oltp"
+nodes = "a"
+[[data-node]]
+name = "m"
+listen = "unix:m.sock"
+memory = "8MiB"
+capacity = "100 iops"
+client = "100 iops"
+"#;
+
+const RESOURCES: &str = r#"[[resource]]
+name = "cluster"
+[[resource]]
+name = "files"
+path = "/srv/**"
+capacity = "100 iops"
+[[resource]]
+name = "memory"
+data_nodes = ["m"]
+[[group]]
+name = "all"
+on.files = { reservation = "70 iops" }
+[[tenant]]
+name = "oltp"
+group = "all"
+on.cluster = { reservation = "90 iops" }
+"#;
+
+/// One promise of 90 beside three capacities of 100 is reported, and refused once it names what it
+/// is of and does not fit there.
+#[test]
+fn a_promise_is_admitted_against_its_own_resource() {
+    let directory = tempfile::tempdir().unwrap();
+    let on = |resource: &str, rate: u32| {
+        format!(
+            "{RESOURCES}on.{resource} = {{ reservation = \"{rate} iops\" }}\n[[tenant]]\n\
+             name = \"web\"\non.{resource} = {{ reservation = \"35 iops\" }}\n"
+        )
+    };
+    let everything = "budget = \"100 iops\"\n[[tenant]]\nname = \"oltp\"\n\
+                      reservation = \"90 iops\"\n";
+    let cases = [
+        ("everything.toml", everything.to_owned()),
+        ("fits.toml", on("memory", 60)),
+        ("group.toml", on("files", 71)),
+        ("files.toml", on("files", 70)),
+        ("memory.toml", on("memory", 66)),
+        ("nodes.toml", RESOURCES.replace("90 iops", "101 iops")),
+        ("other-memory.toml", RESOURCES.replace("[\"m\"]", "[\"n\"]")),
+    ];
+    fs::write(directory.path().join("cluster.toml"), THREE_HUNDRED).unwrap();
+    let mut transcripts = String::new();
+    let mut check = |arguments: &[&str]| {
+        let output = tidegate(directory.path()).args(arguments).output().unwrap();
+        transcripts += &(transcript(arguments, &output) + "\n");
+    };
+    for (name, text) in &cases {
+        fs::write(directory.path().join(name), text).unwrap();
+        check(&["check", name, "--cluster", "cluster.toml"]);
+    }
+    for name in ["fits.toml", "group.toml", "nodes.toml"] {
+        check(&["check", "--json", name, "--cluster", "cluster.toml"]);
+    }
+    insta::assert_snapshot!(transcripts);
+}
+
 const GREEDY: &str = "[[tenant]]\nname = \"oltp\"\nreservation = \"50k iops\"\n\n\
                       [[tenant]]\nname = \"backup\"\nreservation = \"15k iops\"\n";
 

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Channel, Policy, Target, Tenant, limits};
+use super::{Channel, Levels, Policy, Target, Tenant, limits};
 use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{GateSpec, Unit};
 use crate::text::{ReadResult, wrong};
@@ -23,7 +23,7 @@ pub(super) struct TextSpans {
     pub(super) matches: Vec<Range<usize>>,
 }
 
-/// Refuses the first thing of a kind that is one too many.
+/// Refuses the first thing of a kind that is one too many, of the policy as stages see it.
 pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     let mut channels = Count::new("channels", limits::CHANNELS, FEWER_CHANNELS);
     let mut gates = Count::new("gates", limits::GATES, FEWER_GATES);
@@ -34,6 +34,10 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
         channels.add(tenant, span)?;
         for _ in policy.buckets(tenant) {
             gates.add(tenant, span)?;
+        }
+        if !policy.stage_paths().is_empty() {
+            // The rule that confines the tenant's own channel to the paths of the resource.
+            rules.add(tenant, span)?;
         }
     }
     for (channel, (span, gate_spans)) in policy.channels.iter().zip(&spans.channels) {
@@ -204,9 +208,11 @@ impl<'a> Count<'a> {
 
 impl Policy {
     /// The units in which `tenant` has a bucket of its own on each stage: those in which something
-    /// was promised, to it or from it, and those in which all share a budget.
+    /// was promised, to it or from it, and those in which it shares a budget or its group's limit.
     pub fn buckets(&self, tenant: &Tenant) -> impl Iterator<Item = Unit> + use<> {
-        let levels = [self.budget, tenant.limit, tenant.reservation];
+        let group = self.group_of(tenant);
+        let shared = group.map_or(Levels::default(), |group| group.promise.limit);
+        let levels = [self.budget, tenant.limit, tenant.reservation, shared];
         let units = [Unit::Bytes, Unit::Operations].into_iter();
         units.filter(move |unit| levels.iter().any(|level| level.get(*unit).is_some()))
     }

@@ -15,13 +15,18 @@ use super::fits::{self, TextSpans};
 use super::limits;
 use super::tenant_id;
 use super::users::CERTIFICATE;
-use super::{Account, Channel, Fallback, Levels, Match, Policy, PolicyError, Target, Tenant};
+use super::{Account, Channel, Fallback, GateKind, Group, Levels, Match, Policy};
+use super::{PolicyError, Target, Tenant};
 use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops, Portion, Rate, Span};
+
+mod resources;
+
+use resources::{PromisesOn, RawGroup, RawResource};
 
 /// The most tenants: the 16-bit id holds them, with room for id 0, which means no tenant.
 const TENANTS_MAX: usize = 60_000;
@@ -39,6 +44,10 @@ struct RawPolicy {
     budget: Option<Spanned<Strings>>,
     account: Option<Text>,
     fallback: Option<Text>,
+    #[serde(default)]
+    resource: Vec<Spanned<RawResource>>,
+    #[serde(default)]
+    group: Vec<Spanned<RawGroup>>,
     #[serde(default)]
     tenant: Vec<Spanned<RawTenant>>,
     #[serde(default)]
@@ -58,6 +67,9 @@ struct RawTenant {
     minimum_share: Option<Text>,
     burst: Option<Text>,
     users: Option<Strings>,
+    group: Option<Text>,
+    #[serde(default)]
+    on: PromisesOn,
 }
 
 #[derive(Deserialize)]
@@ -127,18 +139,19 @@ fn meaning(raw: RawPolicy) -> ReadResult<Policy> {
             format!("the period is {period}"),
         );
     }
+    let groups = resources::groups(&raw.group)?;
     let mut tenants = Vec::<Tenant>::new();
     for raw in &raw.tenant {
         if tenants.len() == TENANTS_MAX {
             return wrong(raw.span(), format!("more than {TENANTS_MAX} tenants"), "merge some");
         }
-        tenants.push(tenant(raw.get_ref(), &tenants)?);
+        tenants.push(tenant(raw.get_ref(), &tenants, &groups)?);
     }
     let mut channels = Vec::<Channel>::new();
     for raw in &raw.channel {
         channels.push(channel(raw.get_ref(), &tenants, &channels)?);
     }
-    let policy = Policy {
+    let mut policy = Policy {
         period,
         redistribute,
         budget: levels("budget", raw.budget.as_ref())?,
@@ -159,17 +172,24 @@ fn meaning(raw: RawPolicy) -> ReadResult<Policy> {
         matches: matches(&raw.matches, &tenants, &channels)?,
         tenants,
         channels,
+        resources: Vec::new(),
+        groups,
     };
+    policy.resources = resources::resources(&raw, &policy)?;
+    resources::check_paths(&raw, &policy)?;
+    minimum_shares(&raw.tenant, &policy.at(GateKind::Node))?;
+    fits::check(&policy.at(GateKind::Stage), &spans(&raw))?;
+    Ok(policy)
+}
+
+fn spans(raw: &RawPolicy) -> TextSpans {
     let gates = |raw: &RawChannel| raw.gates.iter().map(Spanned::span).collect();
     let channel = |raw: &RawChannel| (raw.name.span(), gates(raw));
-    let spans = TextSpans {
+    TextSpans {
         tenants: raw.tenant.iter().map(|raw| raw.get_ref().name.span()).collect(),
         channels: raw.channel.iter().map(|raw| channel(raw.get_ref())).collect(),
         matches: raw.matches.iter().map(Spanned::span).collect(),
-    };
-    minimum_shares(&raw.tenant, &policy)?;
-    fits::check(&policy, &spans)?;
-    Ok(policy)
+    }
 }
 
 /// No minimum share is larger than what a tenant has by weight. So all of them together fit.
@@ -194,23 +214,10 @@ fn minimum_shares(raw: &[Spanned<RawTenant>], policy: &Policy) -> ReadResult<()>
     Ok(())
 }
 
-fn tenant(raw: &RawTenant, before: &[Tenant]) -> ReadResult<Tenant> {
+fn tenant(raw: &RawTenant, before: &[Tenant], groups: &[Group]) -> ReadResult<Tenant> {
     let taken = before.iter().any(|tenant| tenant.name == *raw.name.get_ref());
     let name = name("tenant", &raw.name, taken)?;
-    let reservation = levels("reservation", raw.reservation.as_ref())?;
-    let limit = levels("limit", raw.limit.as_ref())?;
-    for unit in [Unit::Bytes, Unit::Operations] {
-        if let (Some(reserved), Some(most)) = (reservation.get(unit), limit.get(unit))
-            && reserved > most
-        {
-            let (reserved, most) = (Throughput::new(unit, reserved), Throughput::new(unit, most));
-            return wrong(
-                raw.reservation.as_ref().map_or(0..0, Spanned::span),
-                format!("reservation: {name} is promised {reserved}, more than its limit {most}"),
-                "raise the limit or lower the reservation",
-            );
-        }
-    }
+    let (reservation, limit) = promised(&name, raw.reservation.as_ref(), raw.limit.as_ref())?;
     let class = match &raw.class {
         None => Default::default(),
         Some(text) => text.get_ref().parse().or_else(|error| {
@@ -226,7 +233,30 @@ fn tenant(raw: &RawTenant, before: &[Tenant]) -> ReadResult<Tenant> {
         minimum_share: quantity("minimum_share", raw.minimum_share.as_ref())?,
         burst: burst(raw.burst.as_ref())?,
         users: users(raw)?,
+        group: resources::group(raw.group.as_ref(), groups)?,
     })
+}
+
+/// Reads a reservation and a limit, which is no lower.
+fn promised(
+    name: &str,
+    reservation: Option<&Spanned<Strings>>,
+    limit: Option<&Spanned<Strings>>,
+) -> ReadResult<(Levels, Levels)> {
+    let (reserved, most) = (levels("reservation", reservation)?, levels("limit", limit)?);
+    for unit in [Unit::Bytes, Unit::Operations] {
+        if let (Some(reserved), Some(most)) = (reserved.get(unit), most.get(unit))
+            && reserved > most
+        {
+            let (reserved, most) = (Throughput::new(unit, reserved), Throughput::new(unit, most));
+            return wrong(
+                reservation.map_or(0..0, Spanned::span),
+                format!("reservation: {name} is promised {reserved}, more than its limit {most}"),
+                "raise the limit or lower the reservation",
+            );
+        }
+    }
+    Ok((reserved, most))
 }
 
 /// Reads the names in `users`: a Unix user's has no colon, and a certificate's is not empty.

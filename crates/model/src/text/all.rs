@@ -85,7 +85,10 @@ const PLACEHOLDERS: [(&str, &str); 6] = [
 ];
 
 /// Fields that refer to something by its name.
-const REFERENCES: [&str; 4] = ["tenant", "channel", "nodes", "pool"];
+const REFERENCES: [&str; 5] = ["tenant", "channel", "group", "nodes", "pool"];
+
+/// The field whose keys are names of resources.
+const REFERRING_KEYS: &str = "on";
 
 /// The way to an entry: from the outside, what to look for in each table and list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -340,6 +343,12 @@ fn set(table: &mut DeTable<'_>, way: &[PathStep], text: String) -> bool {
 fn refer(table: &mut DeTable<'_>, written: &str, new: &str) {
     for (key, value) in table.iter_mut() {
         let is_reference = REFERENCES.contains(&key.get_ref().as_ref());
+        if key.get_ref() == REFERRING_KEYS
+            && let DeValue::Table(promises) = value.get_mut()
+            && let Some((key, promise)) = promises.remove_entry(written)
+        {
+            promises.insert(Spanned::new(key.span(), String::from(new).into()), promise);
+        }
         refer_in(value.get_mut(), is_reference, written, new);
     }
 }

@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{Account, Fallback, Tenant};
+use tidegate_model::policy::{Account, Fallback, Group, Tenant};
 use tidegate_model::{Event, Policy, StageId};
 
 use super::Budgets;
@@ -255,27 +255,64 @@ fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
 
 /// The rate that each stage of a tenant may use without a controller, by the tenant's index. A
 /// reservation is divided in equal parts over the tenant's stages. A tenant without one has an
-/// equal part of the unreserved budget, at least of a hundredth of the budget: a program must not
-/// stand still because a controller does.
+/// equal part of the unreserved budget, and of what its group leaves to it, at least of a hundredth
+/// of either: a program must not stand still because a controller does.
 fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     let mut counts = alloc::vec![0u64; policy.tenants.len()];
     for share in stages.values().flat_map(|stage| &stage.shares) {
         counts[share.tenant] += 1;
     }
-    let promise = |tenant: &Tenant| tenant.reservation.get(unit);
-    let promised = policy.tenants.iter().filter_map(promise).fold(0, u64::saturating_add);
-    let others = policy.tenants.iter().filter(|tenant| promise(tenant).is_none()).count() as u64;
-    let free = policy.budget.get(unit).map_or(u64::MAX, |budget| {
-        budget.saturating_sub(promised).max(budget / START_PART) / others.max(1)
-    });
+    let mut all = Unreserved::default();
+    let mut groups = alloc::vec![Unreserved::default(); policy.groups.len()];
+    let own = |group: Option<&Group>| group.and_then(|group| group.promise.reservation.get(unit));
+    for tenant in &policy.tenants {
+        let promised = tenant.reservation.get(unit);
+        if own(policy.group_of(tenant)).is_none() {
+            all.count(promised);
+        }
+        if let Some(group) = tenant.group.and_then(|group| groups.get_mut(group)) {
+            group.count(promised);
+        }
+    }
+    policy.groups.iter().filter_map(|group| own(Some(group))).for_each(|it| all.count(Some(it)));
+    let free = policy.budget.get(unit).map_or(u64::MAX, |budget| all.part_of(budget));
     let safe = |(tenant, count): (&Tenant, u64)| {
-        let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
-        match promise(tenant).unwrap_or(free).min(limit) {
+        let group = policy.group_of(tenant);
+        let rate = tenant.reservation.get(unit).unwrap_or_else(|| {
+            let limit = group.and_then(|group| group.promise.limit.get(unit));
+            let whole = own(group).or(limit);
+            let part = whole.zip(tenant.group).map(|(whole, at)| groups[at].part_of(whole));
+            match part {
+                Some(part) if own(group).is_some() => part,
+                part => free.min(part.unwrap_or(u64::MAX)),
+            }
+        });
+        match rate.min(tenant.limit.get(unit).unwrap_or(u64::MAX)) {
             u64::MAX => u64::MAX,
             rate => (rate / count.max(1)).max(1),
         }
     };
     policy.tenants.iter().zip(counts).map(safe).collect()
+}
+
+/// What reservations leave of a whole, and how many tenants without one share that.
+#[derive(Clone, Copy, Default)]
+struct Unreserved {
+    promised: u64,
+    others: u64,
+}
+
+impl Unreserved {
+    fn count(&mut self, promised: Option<u64>) {
+        match promised {
+            Some(promised) => self.promised = self.promised.saturating_add(promised),
+            None => self.others += 1,
+        }
+    }
+
+    fn part_of(self, whole: u64) -> u64 {
+        whole.saturating_sub(self.promised).max(whole / START_PART) / self.others.max(1)
+    }
 }
 
 /// Whether a change is too small to be sent.
@@ -312,8 +349,20 @@ impl Pressure {
         let limit = |t: usize| policy.tenants[t].limit.get(unit).map_or(u128::MAX, u128::from);
         let budget = policy.budget.get(unit).map_or(u128::MAX, u128::from);
         let is_over = (0..tenants).map(sum).sum::<u128>() > budget;
-        let tight = (0..tenants).map(|t| is_over || sum(t) > limit(t)).collect();
-        Self { tight, owed }
+        let mut pressure =
+            Self { tight: (0..tenants).map(|t| is_over || sum(t) > limit(t)).collect(), owed };
+        let mut sums = alloc::vec![(0u128, 0u128); policy.groups.len()];
+        let group_of = |t: usize| policy.tenants[t].group;
+        for (t, group) in (0..tenants).filter_map(|t| Some((t, group_of(t)?))) {
+            sums[group] = (sums[group].0 + kept[t], sums[group].1 + target[t]);
+        }
+        for (t, group) in (0..tenants).filter_map(|t| Some((t, group_of(t)?))) {
+            let ((kept, target), promise) = (sums[group], policy.groups[group].promise);
+            let promised = promise.reservation.get(unit).map_or(0, u128::from);
+            pressure.owed[t] |= kept < promised.min(target);
+            pressure.tight[t] |= kept > promise.limit.get(unit).map_or(u128::MAX, u128::from);
+        }
+        pressure
     }
 
     fn demands(&self, tenant: usize, is_decrease: bool) -> bool {
@@ -337,9 +386,18 @@ impl<'a> Headroom<'a> {
     /// Takes at most `wanted` for a tenant.
     fn take(&mut self, tenant: usize, wanted: u64) -> u64 {
         let all = self.used.iter().fold(0u64, |sum, used| sum.saturating_add(*used));
+        let promise = &self.policy.tenants[tenant];
+        let group = self.policy.group_of(promise);
+        let group = group.and_then(|group| group.promise.limit.get(self.unit));
+        let of_group = || {
+            let tenants = self.policy.tenants.iter().zip(&self.used);
+            let tenants = tenants.filter(|(it, _)| it.group == promise.group);
+            tenants.fold(0u64, |sum, (_, used)| sum.saturating_add(*used))
+        };
         let caps = [
             (self.policy.budget.get(self.unit), all),
-            (self.policy.tenants[tenant].limit.get(self.unit), self.used[tenant]),
+            (promise.limit.get(self.unit), self.used[tenant]),
+            (group, group.map_or(0, |_| of_group())),
         ];
         let mut taken = wanted;
         for (cap, used) in caps {

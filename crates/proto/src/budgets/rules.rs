@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{Target, Tenant};
-use tidegate_model::{ChannelSpec, GateSpec, Policy, TenantId};
+use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, TenantId};
 
 use crate::message::Rule;
 
@@ -55,6 +55,9 @@ pub(super) fn tenant_id(index: usize) -> TenantId {
 /// Everything for a stage that serves the tenants at `served`, in ascending order, and sends
 /// requests that match no rule to the channel of the tenant at `home`. `rates` gives those of their
 /// buckets.
+///
+/// Where the promises of stages are of some folders only, every rule is confined to those, and
+/// requests elsewhere pass, as requests do that no rule matches.
 pub(super) fn rules(
     policy: &Policy,
     served: &[usize],
@@ -66,7 +69,7 @@ pub(super) fn rules(
     for index in served {
         push_tenant(&mut rules, policy, *index, &rates);
     }
-    let mut count = 0;
+    let (mut count, folders) = (0, policy.stage_paths());
     // Rules with storage conditions are for gateways, not for stages.
     for rule in policy.matches.iter().filter(|rule| rule.storage.is_empty()) {
         let (owner, channel) = match rule.target {
@@ -80,13 +83,26 @@ pub(super) fn rules(
         if served.binary_search(&usize::from(owner.0).wrapping_sub(1)).is_err() {
             continue;
         }
-        rules.push(Rule::insert(count, rule.conditions.clone(), channel));
+        rules.push(Rule::insert(count, confined(rule.conditions.clone(), folders), channel));
         count += 1;
     }
     if let Some(home) = home {
-        rules.push(Rule::default_channel(&policy.tenants[home].name));
+        let channel = &policy.tenants[home].name;
+        rules.push(if folders.is_empty() {
+            Rule::default_channel(channel)
+        } else {
+            Rule::insert(count, confined(Conditions::default(), folders), channel)
+        });
     }
     rules
+}
+
+/// Conditions that hold in `folders` only. Those with a path hold nowhere else already.
+fn confined(mut conditions: Conditions, folders: &[String]) -> Conditions {
+    if conditions.path.is_empty() {
+        conditions.path = folders.to_vec();
+    }
+    conditions
 }
 
 /// A tenant's own bucket: first with the safe rate, then with the rate in force.
@@ -134,6 +150,7 @@ mod tests {
     use super::*;
     use crate::message::{Differentiation, Enforcement, Housekeeping};
     use alloc::string::ToString;
+    use tidegate_model::policy::GateKind;
 
     const POLICY: &str = r#"
         budget = "1000MiB/s"
@@ -229,6 +246,38 @@ rule 1 to scans
 rule 2 to oltp
 "#;
         assert_eq!(listing(&[0, 1], None), golden);
+    }
+
+    #[test]
+    fn rules_are_confined_to_the_folders_of_a_resource() {
+        let text = r#"
+            [[resource]]
+            name = "files"
+            path = ["/srv/**", "/data/**"]
+            capacity = "1000MiB/s"
+            [[tenant]]
+            name = "oltp"
+            [[match]]
+            tenant = "oltp"
+            process = "postgres"
+            [[match]]
+            tenant = "oltp"
+            path = "/srv/db/*"
+        "#;
+        let policy = Policy::parse(text).unwrap().at(GateKind::Stage);
+        let rules = rules(&policy, &[0], Some(0), |_, _| Rates::default());
+        let conditions = |rule: &Rule| match rule {
+            Rule::Differentiation(Differentiation::Insert { conditions, .. }) => {
+                Some((conditions.process.join(","), conditions.path.join(",")))
+            }
+            Rule::Differentiation(rule) => panic!("{rule:?} holds everywhere"),
+            _ => None,
+        };
+        let found: Vec<_> = rules[1..].iter().filter_map(conditions).collect();
+        let [postgres, own, home] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(*postgres, ("postgres".into(), "/srv/**,/data/**".into()));
+        assert_eq!(*own, ("".into(), "/srv/db/*".into()));
+        assert_eq!(*home, ("".into(), "/srv/**,/data/**".into()));
     }
 
     #[test]

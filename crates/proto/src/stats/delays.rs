@@ -31,8 +31,8 @@ use core::cmp::Reverse;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::allocation::admission::listed;
 use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
+use tidegate_model::text::listed;
 use tidegate_model::{Discipline, Iops, Policy, Rule, Span, TenantIndex, Time, Waits};
 
 use super::minute::{Doing, Work};

@@ -4,5 +4,6 @@
 
 mod conversation;
 mod paper;
+mod resources;
 mod together;
 mod world;

@@ -100,6 +100,7 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
         burst: Burst::default(),
         minimum_share: None,
         users: Vec::new(),
+        group: None,
     };
     Policy {
         period,
@@ -110,6 +111,8 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
         tenants: promises.iter().enumerate().map(tenant).collect(),
         channels: Vec::new(),
         matches: Vec::new(),
+        resources: Vec::new(),
+        groups: Vec::new(),
     }
 }
 

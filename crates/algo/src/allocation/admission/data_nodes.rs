@@ -22,6 +22,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Cluster, Iops, Policy};
 
 /// A sum of reservations that the data nodes cannot keep.
@@ -91,6 +92,7 @@ pub fn unkept(policy: &Policy, cluster: &Cluster) -> Vec<Unkept> {
     }
     let capacity = sum(nodes.iter().map(|node| node.capacity));
     let most = sum(nodes.iter().map(|node| node.client.min(node.capacity)));
+    let policy = &policy.at(GateKind::DataNode);
     let promised = sum(policy.tenants.iter().filter_map(|it| it.reservation.operations));
     let mut unkept = Vec::new();
     if promised > capacity {

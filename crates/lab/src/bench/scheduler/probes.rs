@@ -185,5 +185,6 @@ fn infeasible(peer: &mut Result<Peer, String>) -> Row {
 fn refusal() -> Option<String> {
     let policy = Policy::parse(POLICY).ok()?;
     let cluster = Cluster::parse(CLUSTER).ok()?;
-    admission::admit(&policy, &cluster).err().map(|shortage| shortage.to_string())
+    let refusals = admission::admit(&policy, Some(&cluster)).err()?;
+    refusals.first().map(ToString::to_string)
 }

@@ -1,0 +1,245 @@
+//! Resources, groups, and what each is promised of which resource.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::super::resource::EVERYWHERE;
+use super::super::{Account, Extent, GateKind, Group, Levels, Policy, Promise, Resource};
+use super::{RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
+use crate::text::{ReadResult, Strings, Text, count, name, nearest, wrong};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawResource {
+    name: Text,
+    path: Option<Spanned<Strings>>,
+    data_nodes: Option<Spanned<Strings>>,
+    capacity: Option<Spanned<Strings>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    name: Text,
+    reservation: Option<Spanned<Strings>>,
+    limit: Option<Spanned<Strings>>,
+    weight: Option<Spanned<i64>>,
+    #[serde(default)]
+    on: PromisesOn,
+}
+
+/// The promises of a tenant or a group, by the name of the resource.
+pub(super) type PromisesOn = BTreeMap<Text, RawPromise>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPromise {
+    reservation: Option<Spanned<Strings>>,
+    limit: Option<Spanned<Strings>>,
+    weight: Option<Spanned<i64>>,
+}
+
+/// Reads the groups, with their own promises.
+pub(super) fn groups(raw: &[Spanned<RawGroup>]) -> ReadResult<Vec<Group>> {
+    let mut groups = Vec::<Group>::new();
+    for raw in raw.iter().map(Spanned::get_ref) {
+        let taken = groups.iter().any(|group| group.name == *raw.name.get_ref());
+        let name = name("group", &raw.name, taken)?;
+        let (reservation, limit) = promised(&name, raw.reservation.as_ref(), raw.limit.as_ref())?;
+        let weight = weight(raw.weight.as_ref(), Policy::WEIGHT)?;
+        groups.push(Group { name, promise: Promise { reservation, limit, weight } });
+    }
+    Ok(groups)
+}
+
+/// Reads the group that a tenant names.
+pub(super) fn group(wanted: Option<&Text>, groups: &[Group]) -> ReadResult<Option<usize>> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let found = groups.iter().position(|group| group.name == *wanted.get_ref());
+    if found.is_none() {
+        let fix = nearest(wanted.get_ref(), groups.iter().map(|group| group.name.as_str()));
+        return wrong(wanted.span(), format!("group: none is {:?}", wanted.get_ref()), fix);
+    }
+    Ok(found)
+}
+
+/// Reads the resources with all promises of them, into a policy that has everything else.
+pub(super) fn resources(raw: &RawPolicy, policy: &Policy) -> ReadResult<Vec<Resource>> {
+    let mut resources = Vec::<Resource>::new();
+    for raw in raw.resource.iter().map(Spanned::get_ref) {
+        resources.push(resource(raw, policy, &resources)?);
+    }
+    let known = |on: &PromisesOn| match on.keys().find(|key| index(&resources, key).is_none()) {
+        None => Ok(()),
+        Some(key) => {
+            let fix = nearest(key.get_ref(), resources.iter().map(|known| known.name.as_str()));
+            wrong(key.span(), format!("on: no resource is {:?}", key.get_ref()), fix)
+        }
+    };
+    raw.tenant.iter().try_for_each(|tenant| known(&tenant.get_ref().on))?;
+    raw.group.iter().try_for_each(|group| known(&group.get_ref().on))?;
+    if resources.is_empty() {
+        return Ok(resources);
+    }
+    refuse_promises_of_everything(raw, &resources)?;
+    for (number, (raw, tenant)) in raw.tenant.iter().zip(&policy.tenants).enumerate() {
+        for (key, raw) in &raw.get_ref().on {
+            let Some(index) = index(&resources, key) else { continue };
+            resources[index].tenants[number] = promise(&tenant.name, raw, tenant.weight)?;
+        }
+    }
+    for (number, (raw, group)) in raw.group.iter().zip(&policy.groups).enumerate() {
+        for (key, raw) in &raw.get_ref().on {
+            let Some(index) = index(&resources, key) else { continue };
+            let inherited = group.promise.weight;
+            resources[index].groups[number] = promise(&group.name, raw, inherited)?;
+        }
+    }
+    Ok(resources)
+}
+
+fn index(resources: &[Resource], name: &Text) -> Option<usize> {
+    resources.iter().position(|resource| resource.name == *name.get_ref())
+}
+
+fn weight(raw: Option<&Spanned<i64>>, inherited: u32) -> ReadResult<u32> {
+    Ok(count("weight", raw, WEIGHT_MAX)?.unwrap_or(inherited))
+}
+
+fn promise(name: &str, raw: &RawPromise, inherited: u32) -> ReadResult<Promise> {
+    let (reservation, limit) = promised(name, raw.reservation.as_ref(), raw.limit.as_ref())?;
+    Ok(Promise { reservation, limit, weight: weight(raw.weight.as_ref(), inherited)? })
+}
+
+/// Reads one resource; nothing is promised of it yet.
+fn resource(raw: &RawResource, policy: &Policy, before: &[Resource]) -> ReadResult<Resource> {
+    let taken = before.iter().any(|resource| resource.name == *raw.name.get_ref());
+    let name = name("resource", &raw.name, taken)?;
+    let extent = match (&raw.path, &raw.data_nodes) {
+        (None, None) => Extent::Nodes,
+        (Some(paths), None) => Extent::Paths(folders(paths)?),
+        (None, Some(names)) => {
+            if names.get_ref().0.is_empty() {
+                let fix = "name the data nodes of the cluster file";
+                return wrong(names.span(), "data_nodes: an empty list covers nothing", fix);
+            }
+            Extent::DataNodes(names.get_ref().0.clone())
+        }
+        (Some(_), Some(names)) => {
+            let message = format!("data_nodes: {name} is of files already");
+            return wrong(names.span(), message, "make two resources of it");
+        }
+    };
+    let none =
+        |weight| Promise { reservation: Levels::default(), limit: Levels::default(), weight };
+    let resource = Resource {
+        extent,
+        capacity: capacity(raw.capacity.as_ref())?,
+        tenants: policy.tenants.iter().map(|tenant| none(tenant.weight)).collect(),
+        groups: policy.groups.iter().map(|group| none(group.promise.weight)).collect(),
+        name,
+    };
+    let gate = resource.gate();
+    if let Some(other) = before.iter().find(|other| other.gate() == gate) {
+        let message = format!(
+            "resource: {} and {} are both guarded by {gate}, which divide one capacity",
+            other.name, resource.name
+        );
+        return wrong(raw.name.span(), message, "make one resource of them");
+    }
+    if let Extent::Paths(paths) = &resource.extent
+        && policy.account == Account::Device
+        && !paths.iter().any(|path| path == EVERYWHERE)
+    {
+        let message = "path: account = \"device\" counts what a program moves on all devices";
+        let fix = format!("cover {EVERYWHERE:?}, or count \"requests\"");
+        return wrong(raw.path.as_ref().map_or(0..0, Spanned::span), message, fix);
+    }
+    Ok(resource)
+}
+
+/// Reads the paths of a resource. A stage compares the paths of rules with them as texts, so each
+/// is a folder with everything below it.
+fn folders(paths: &Spanned<Strings>) -> ReadResult<Vec<String>> {
+    let all = &paths.get_ref().0;
+    if all.is_empty() {
+        let message = "path: an empty list covers nothing";
+        return wrong(paths.span(), message, "name a folder, like \"/srv/**\"");
+    }
+    for path in all {
+        let folder = path.strip_suffix("/**");
+        let is_folder = folder.is_some_and(|folder| {
+            (folder.is_empty() || folder.starts_with('/')) && !folder.contains(['*', '?', '[', '{'])
+        });
+        if !is_folder {
+            let message = format!("path: {path:?} is no folder with everything below it");
+            return wrong(paths.span(), message, "write it like \"/srv/**\"");
+        }
+        if path.len() > limits::PATTERN {
+            let message = format!("path: a pattern of {} bytes is too long", path.len());
+            return wrong(paths.span(), message, format!("use at most {}", limits::PATTERN));
+        }
+    }
+    Ok(all.clone())
+}
+
+fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
+    let is_measured = |text: &String| text == "measured";
+    if let Some(texts) = texts.filter(|texts| texts.get_ref().0.iter().any(is_measured)) {
+        let message = "capacity: no gate measures one for the policy yet";
+        let fix = "write what all tenants together may use, like [\"100k iops\", \"1GiB/s\"]";
+        return wrong(texts.span(), message, fix);
+    }
+    levels("capacity", texts)
+}
+
+/// Refuses promises and a budget that name no resource, in a policy that has some.
+fn refuse_promises_of_everything(raw: &RawPolicy, resources: &[Resource]) -> ReadResult<()> {
+    let example = &resources[0].name;
+    if let Some(budget) = &raw.budget {
+        let message = "budget: beside resources, nothing has it";
+        let fix = "write it as the capacity of a [[resource]] with a path";
+        return wrong(budget.span(), message, fix);
+    }
+    let refuse = |what: &str, name: &str, field: &str, at: Option<&Spanned<Strings>>| {
+        let Some(at) = at else { return Ok(()) };
+        let message = format!("{field}: it does not say of which resource {name} has it");
+        wrong(at.span(), message, format!("write it under [{what}.on.{example}]"))
+    };
+    for RawTenant { name, reservation, limit, .. } in raw.tenant.iter().map(Spanned::get_ref) {
+        refuse("tenant", name.get_ref(), "reservation", reservation.as_ref())?;
+        refuse("tenant", name.get_ref(), "limit", limit.as_ref())?;
+    }
+    for RawGroup { name, reservation, limit, .. } in raw.group.iter().map(Spanned::get_ref) {
+        refuse("group", name.get_ref(), "reservation", reservation.as_ref())?;
+        refuse("group", name.get_ref(), "limit", limit.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Refuses rules of stages with a path outside of the folders of the stages' resource: no request
+/// there is held back, so the rule would do less than it says.
+pub(super) fn check_paths(raw: &RawPolicy, policy: &Policy) -> ReadResult<()> {
+    let folders = policy.stage_paths();
+    let Some(resource) = policy.resource_at(GateKind::Stage).filter(|_| !folders.is_empty()) else {
+        return Ok(());
+    };
+    let is_inside = |path: &String| {
+        let mut folders = folders.iter().map(|folder| folder.trim_end_matches("**"));
+        folders.any(|folder| path.starts_with(folder))
+    };
+    for (rule, raw) in policy.matches.iter().zip(&raw.matches) {
+        if let Some(path) = rule.conditions.path.iter().find(|path| !is_inside(path)) {
+            let name = &resource.name;
+            let message = format!("path: {path:?} is not only below the folders of {name}");
+            let fix = format!("begin it with one of them, like {:?}", folders[0]);
+            return wrong(raw.span(), message, fix);
+        }
+    }
+    Ok(())
+}

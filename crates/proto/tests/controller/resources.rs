@@ -1,0 +1,109 @@
+//! Resources: each kind of peer is sent the promises of the resource that it guards.
+
+use tidegate_model::gate::{GateSpec, Throughput, Unit};
+use tidegate_model::policy::Levels;
+use tidegate_model::{Iops, Policy, Time};
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::cluster::{self, NodeSetup, split};
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Setup, ToPeer};
+use tidegate_proto::data_node::ToDataNode;
+use tidegate_proto::message::{
+    Enforcement, Hello, Housekeeping, Rule, StageInfo, ToGateway, ToStage, VERSION,
+};
+
+const RESOURCES: &str = r#"
+    [[resource]]
+    name = "cluster"
+    [[resource]]
+    name = "files"
+    path = "/srv/**"
+    capacity = "1000 iops"
+    [[resource]]
+    name = "memory"
+    data_nodes = ["m"]
+    [[tenant]]
+    name = "oltp"
+    weight = 300
+    on.cluster = { reservation = "90 iops", limit = "95 iops" }
+    on.files = { limit = "50 iops", weight = 5 }
+    on.memory = { reservation = "7 iops" }
+"#;
+
+/// What a stage, a gateway, a node and a data node are sent under a policy: the rules' buckets with
+/// their rates, the gateway's policy, the node's weight and limit, the data node's policy.
+struct Sent {
+    buckets: Vec<(String, Throughput)>,
+    gateway: Policy,
+    node: (u32, bool),
+    data_node: Policy,
+}
+
+fn sent(policy: &str) -> Sent {
+    let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
+    let setup = Setup {
+        cluster: Some(cluster::Setup { nodes, is_first: true, ..cluster::Setup::default() }),
+        data_nodes: vec![split::NodeSetup { name: "m".into(), ..split::NodeSetup::default() }],
+        gateways: vec!["front".into()],
+    };
+    let mut controller = Controller::new(Time::ZERO, setup, None);
+    let info = StageInfo { tenant: "oltp".into(), ..StageInfo::default() };
+    let node = NodeInfo { name: "a".into(), ..NodeInfo::default() };
+    let version = VERSION;
+    controller.apply(Time::ZERO, 1, Policy::parse(policy).unwrap());
+    let hellos = [
+        Hello::Stage { version, info },
+        Hello::Gateway { version, name: "front".into() },
+        Hello::Node { version, info: node },
+        Hello::DataNode { version, name: "m".into() },
+    ];
+    for (number, hello) in (1..).zip(hellos) {
+        controller.on_hello(Time::ZERO, ConnectionId(number), Peer::default(), hello);
+    }
+    let (mut buckets, mut gateway, mut node, mut data_node) = (Vec::new(), None, None, None);
+    while let Some(output) = controller.poll_output() {
+        let Output::Send { message, .. } = output else { continue };
+        match message {
+            ToPeer::Stage(ToStage::Apply { rules, .. }) => {
+                for rule in rules {
+                    match rule {
+                        Rule::Enforcement(Enforcement::Rate { gate, rate }) => {
+                            buckets.push((gate, rate));
+                        }
+                        Rule::Housekeeping(Housekeeping::SetGate { spec, .. }) => {
+                            assert!(matches!(spec, GateSpec::TokenBucket { .. }));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            ToPeer::Gateway(ToGateway::Policy { policy, .. }) => gateway = Some(policy),
+            ToPeer::Node(ToNode::Plan(plan)) => {
+                node = Some((plan.tenants[0].weight, plan.tenants[0].is_limited));
+            }
+            ToPeer::DataNode(ToDataNode::Policy { policy, .. }) => data_node = Some(policy),
+            _ => {}
+        }
+    }
+    Sent { buckets, gateway: gateway.unwrap(), node: node.unwrap(), data_node: data_node.unwrap() }
+}
+
+#[test]
+fn every_peer_has_the_promises_of_its_resource() {
+    let Sent { buckets, gateway, node, data_node } = sent(RESOURCES);
+    assert_eq!(buckets, [("oltp:operations".into(), Throughput::new(Unit::Operations, 50))]);
+    let levels = |operations| Levels { operations, ..Levels::default() };
+    assert_eq!(gateway.tenants[0].reservation, levels(Some(Iops(90))));
+    assert_eq!(node, (300, true));
+    assert_eq!(data_node.tenants[0].reservation, levels(Some(Iops(7))));
+    assert_eq!(data_node.tenants[0].limit, Levels::default());
+}
+
+#[test]
+fn a_policy_without_resources_is_sent_as_it_is() {
+    let text = "budget = \"1000 iops\"\n[[tenant]]\nname = \"oltp\"\nlimit = \"50 iops\"\n";
+    let Sent { buckets, gateway, node, data_node } = sent(text);
+    let policy = Policy::parse(text).unwrap();
+    assert_eq!(buckets, [("oltp:operations".into(), Throughput::new(Unit::Operations, 50))]);
+    assert_eq!((&gateway, &data_node), (&policy, &policy));
+    assert_eq!(node, (Policy::WEIGHT, true));
+}
