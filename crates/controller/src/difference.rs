@@ -2,7 +2,7 @@
 
 use tidegate_model::gate::{Burst, GateSpec};
 use tidegate_model::policy::{Account, Channel, Fallback, Levels, Match, Target, Tenant};
-use tidegate_model::{OperationSet, Policy, SizeRange};
+use tidegate_model::{ClassWeights, OperationSet, Policy, SizeRange};
 use tidegate_proto::controller::status::{FieldChange, PolicyChange};
 
 /// A field's name and its value as a policy would write it; empty where it is not set.
@@ -124,7 +124,12 @@ fn own_fields(policy: &Policy) -> Vec<Field> {
         ("budget", levels_text(policy.budget)),
         ("account", account.into()),
         ("fallback", fallback.into()),
+        ("class weights", policy.class_weights.map(weights_text).unwrap_or_default()),
     ]
+}
+
+fn weights_text(ClassWeights { high, medium, low }: ClassWeights) -> String {
+    format!("{high}:{medium}:{low}")
 }
 
 fn tenant_fields(tenant: &Tenant) -> Vec<Field> {
@@ -202,8 +207,12 @@ fn match_text(policy: &Policy, rule: &Match) -> String {
     if conditions.size != SizeRange::ANY {
         parts.push(format!("size {}", conditions.size));
     }
+    if let Some(offsets) = rule.storage.offset {
+        parts.push(format!("offset {offsets}"));
+    }
+    let class = rule.class.map(|class| format!(" as {class}")).unwrap_or_default();
     let what = if parts.is_empty() { "everything".into() } else { parts.join(", ") };
-    format!("{what} to {}", target.map_or("nobody", String::as_str))
+    format!("{what} to {}{class}", target.map_or("nobody", String::as_str))
 }
 
 #[cfg(test)]
@@ -272,6 +281,19 @@ mod tests {
             "match 4 added: everything to backup",
         ];
         assert_eq!(lines(BEFORE, AFTER), golden);
+    }
+
+    #[test]
+    fn classes_have_lines() {
+        let before = "[[tenant]]\nname = \"oltp\"\n";
+        let after = "class_weights = { high = 3, medium = 2, low = 1 }\n\
+                     [[tenant]]\nname = \"oltp\"\n\
+                     [[match]]\ntenant = \"oltp\"\noffset = \">=1GiB\"\nclass = \"low\"\n";
+        let golden = [
+            "policy changed: class weights none -> 3:2:1",
+            "match 1 added: offset >=1GiB to oltp as low",
+        ];
+        assert_eq!(lines(before, after), golden);
     }
 
     #[test]
