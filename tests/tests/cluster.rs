@@ -2,6 +2,7 @@
 //! and a policy that holds. The clients are those that people have.
 
 mod apart;
+mod classes;
 mod durable;
 mod explained;
 mod fenced;

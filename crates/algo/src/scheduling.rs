@@ -8,4 +8,5 @@ pub mod dsfq;
 pub mod queue;
 pub mod scheduler;
 pub mod shards;
+mod turns;
 pub mod wrr;

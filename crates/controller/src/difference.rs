@@ -4,7 +4,7 @@ use tidegate_model::gate::{Burst, GateSpec};
 use tidegate_model::policy::{
     Account, Channel, Extent, Fallback, Group, Levels, Match, Promise, Resource, Target, Tenant,
 };
-use tidegate_model::{OperationSet, Policy, SizeRange};
+use tidegate_model::{ClassWeights, OperationSet, Policy, SizeRange};
 use tidegate_proto::controller::status::{FieldChange, PolicyChange};
 
 /// A field's name and its value as a policy would write it; empty where it is not set.
@@ -147,6 +147,7 @@ fn own_fields(policy: &Policy) -> Vec<Field> {
         ("budget", levels_text(policy.budget)),
         ("account", account.into()),
         ("fallback", fallback.into()),
+        ("class weights", policy.class_weights.map(weights_text).unwrap_or_default()),
     ];
     fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
@@ -201,6 +202,10 @@ fn promise_fields(promise: &Promise) -> Vec<Field> {
         ("weight", promise.weight.to_string()),
     ];
     fields.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+fn weights_text(ClassWeights { high, medium, low }: ClassWeights) -> String {
+    format!("{high}:{medium}:{low}")
 }
 
 fn tenant_fields(policy: &Policy, tenant: &Tenant) -> Vec<Field> {
@@ -281,8 +286,12 @@ fn match_text(policy: &Policy, rule: &Match) -> String {
     if conditions.size != SizeRange::ANY {
         parts.push(format!("size {}", conditions.size));
     }
+    if let Some(offsets) = rule.storage.offset {
+        parts.push(format!("offset {offsets}"));
+    }
+    let class = rule.class.map(|class| format!(" as {class}")).unwrap_or_default();
     let what = if parts.is_empty() { "everything".into() } else { parts.join(", ") };
-    format!("{what} to {}", target.map_or("nobody", String::as_str))
+    format!("{what} to {}{class}", target.map_or("nobody", String::as_str))
 }
 
 #[cfg(test)]
@@ -377,6 +386,19 @@ mod tests {
         assert_eq!(lines(&after, &after), [""; 0]);
         let gone = lines(&after, &before);
         assert_eq!(gone[0], "resource files removed");
+    }
+
+    #[test]
+    fn classes_have_lines() {
+        let before = "[[tenant]]\nname = \"oltp\"\n";
+        let after = "class_weights = { high = 3, medium = 2, low = 1 }\n\
+                     [[tenant]]\nname = \"oltp\"\n\
+                     [[match]]\ntenant = \"oltp\"\noffset = \">=1GiB\"\nclass = \"low\"\n";
+        let golden = [
+            "policy changed: class weights none -> 3:2:1",
+            "match 1 added: offset >=1GiB to oltp as low",
+        ];
+        assert_eq!(lines(before, after), golden);
     }
 
     #[test]

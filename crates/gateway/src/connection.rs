@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::classify::access;
-use tidegate_algo::classify::owner::OwnerQuery;
+use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Command, Fault, Job};
@@ -278,8 +278,7 @@ impl Connection {
             Action::Submit(command) => command,
         };
         let command = node_command(submitted);
-        let size = Bytes(u64::from(length));
-        let tenant = client.owner.of(OwnerQuery { operation: operation(command), size, key: None });
+        let Attribution { tenant, class } = attribution(client, command, (offset, length));
         if client.restrictions.deny(tenant) {
             frontend.context.counts.refuse();
             let message = "the policy does not let this client act for the request's tenant";
@@ -292,6 +291,7 @@ impl Connection {
             cookie,
             command,
             tenant,
+            class,
             volume: client.negotiated.export.target.volume,
             offset,
             length,
@@ -333,6 +333,16 @@ impl Connection {
             (Ok(()), _) => self.out.push(&reply::success(cookie)),
         }
     }
+}
+
+/// The tenant and the class of a request for these bytes of a volume.
+fn attribution(client: &Client, command: Command, (offset, length): (u64, u32)) -> Attribution {
+    client.owner.of(OwnerQuery {
+        operation: operation(command),
+        size: Bytes(u64::from(length)),
+        offset: Some(Bytes(offset)),
+        key: None,
+    })
 }
 
 impl worker::Client for Connection {

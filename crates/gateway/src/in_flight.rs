@@ -32,6 +32,8 @@ pub(crate) struct InFlightRequest {
     pub(crate) command: Command,
     /// The tenant that owns the request.
     pub(crate) tenant: TenantId,
+    /// Its class.
+    pub(crate) class: Class,
     /// Which volume it is about.
     pub(crate) volume: usize,
     /// Where in the volume, in bytes.
@@ -311,7 +313,7 @@ fn tag(request: &InFlightRequest) -> Tag {
     Tag {
         tenant: request.tenant,
         context: ContextId::NONE,
-        class: Class::default(),
+        class: request.class,
         operation: operation(request.command),
         cost,
         delay: 0,

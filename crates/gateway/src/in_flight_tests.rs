@@ -17,6 +17,7 @@ fn request(command: Command, offset: u64, length: u32) -> InFlightRequest {
         cookie,
         command,
         tenant,
+        class: Class::Low,
         volume: 0,
         offset,
         length,

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::classify::access::Knowledge;
-use tidegate_algo::classify::owner::{OwnerQuery, Owners};
+use tidegate_algo::classify::owner::{Attribution, OwnerQuery, Owners};
 use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::policy::Levels;
-use tidegate_model::{Policy, TenantId};
+use tidegate_model::{Class, Policy, TenantId};
 
 use crate::latency::TenantLatency;
 use crate::status::Count;
@@ -76,7 +76,7 @@ struct Rules {
 #[derive(Debug)]
 pub(crate) struct Owner {
     rules: Option<(Owners, Arc<[TenantId]>)>,
-    others: TenantId,
+    others: Attribution,
 }
 
 impl Register {
@@ -243,11 +243,17 @@ impl Table {
     pub(crate) fn owner(&self, volume: &str, tenant: &str) -> Owner {
         let known = self.names.iter().position(|name| name == tenant);
         let number = known.and_then(|known| u16::try_from(known + 1).ok());
-        let others = number.map_or(TenantId::UNATTRIBUTED, TenantId);
+        let policy = self.policy.as_ref().map(|rules| &rules.policy);
+        let others = Attribution {
+            tenant: number.map_or(TenantId::UNATTRIBUTED, TenantId),
+            class: policy
+                .and_then(|policy| policy.tenant_named(tenant))
+                .map_or_else(Class::default, |(_, tenant)| tenant.class),
+        };
         let rules = self.policy.as_ref().and_then(|Rules { policy, numbers, .. }| {
             // `Owners` leaves requests that no rule matches unattributed; `others` owns them here.
             let owners = Owners::new(policy, volume, "");
-            (owners.all(true).count() > 1).then(|| (owners, numbers.clone()))
+            owners.has_rules().then(|| (owners, numbers.clone()))
         });
         Owner { rules, others }
     }
@@ -260,19 +266,17 @@ impl Owner {
             let index = |owner: TenantId| usize::from(owner.0).checked_sub(1);
             owners.all(true).filter_map(move |owner| numbers.get(index(owner)?).copied())
         });
-        rules.chain([self.others])
+        rules.chain([self.others.tenant])
     }
 
-    /// The tenant that owns this request.
+    /// The tenant that owns this request, and the class of the request.
     #[inline]
-    pub(crate) fn of(&self, request: OwnerQuery<'_>) -> TenantId {
-        match &self.rules {
-            None => self.others,
-            Some((owners, numbers)) => {
-                let index = usize::from(owners.owner(request).0).checked_sub(1);
-                index.and_then(|index| numbers.get(index)).copied().unwrap_or(self.others)
-            }
-        }
+    pub(crate) fn of(&self, request: OwnerQuery<'_>) -> Attribution {
+        let Some((owners, numbers)) = &self.rules else { return self.others };
+        let Attribution { tenant, class } = owners.owner(request);
+        let index = usize::from(tenant.0).checked_sub(1);
+        let number = index.and_then(|index| numbers.get(index)).copied();
+        number.map_or(self.others, |tenant| Attribution { tenant, class })
     }
 }
 
@@ -283,9 +287,9 @@ mod tests {
     use tidegate_model::{Bytes, Operation};
 
     const WRITE: OwnerQuery<'_> =
-        OwnerQuery { operation: Operation::Write, size: Bytes(1), key: None };
+        OwnerQuery { operation: Operation::Write, size: Bytes(1), offset: None, key: None };
     const READ: OwnerQuery<'_> =
-        OwnerQuery { operation: Operation::Read, size: Bytes(1), key: None };
+        OwnerQuery { operation: Operation::Read, size: Bytes(1), offset: None, key: None };
 
     fn policy(tenants: &[&str], rules: &str) -> Policy {
         let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
@@ -305,7 +309,7 @@ mod tests {
         assert_eq!(third.names(), ["b", "a", "new", "later"]);
         assert!(third.names().starts_with(second.names()));
         for (number, tenant) in [(1, "b"), (3, "new"), (4, "later"), (0, "unknown"), (0, "")] {
-            assert_eq!(third.owner("v", tenant).of(READ), TenantId(number), "{tenant}");
+            assert_eq!(third.owner("v", tenant).of(READ).tenant, TenantId(number), "{tenant}");
         }
     }
 
@@ -333,7 +337,7 @@ mod tests {
         register.apply(policy(&["etl", "web"], rule), UserNames::new());
         let table = register.table();
         let owner = |volume, tenant, request| {
-            let number = usize::from(table.owner(volume, tenant).of(request).0);
+            let number = usize::from(table.owner(volume, tenant).of(request).tenant.0);
             number.checked_sub(1).map(|index| table.names()[index].as_str())
         };
         assert_eq!(owner("logs-eu", "db", WRITE), Some("etl"));
@@ -342,5 +346,22 @@ mod tests {
         assert_eq!(owner("logs-eu", "unknown", WRITE), Some("etl"));
         assert_eq!(owner("logs-eu", "unknown", READ), None);
         assert_eq!(owner("tables", "db", WRITE), Some("db"));
+    }
+
+    #[test]
+    fn a_request_has_the_class_of_its_rule_or_of_its_tenant() {
+        let register = Register::new(1, ["db"].into_iter(), true);
+        let tenants = "[[tenant]]\nname = \"db\"\nclass = \"high\"\n";
+        let rule =
+            "[[match]]\ntenant = \"db\"\nvolume = \"d*\"\noperation = \"write\"\nclass = \"low\"";
+        assert_eq!(register.table().owner("d1", "db").of(WRITE).class, Class::Medium);
+        register.apply(Policy::parse(&format!("{tenants}{rule}")).unwrap(), UserNames::new());
+        let table = register.table();
+        let class = |volume, tenant, request| table.owner(volume, tenant).of(request).class;
+        assert_eq!(class("d1", "db", WRITE), Class::Low);
+        assert_eq!(class("d1", "db", READ), Class::High);
+        assert_eq!(class("other", "db", WRITE), Class::High);
+        assert_eq!(class("d1", "unknown", READ), Class::Medium);
+        assert_eq!(table.owner("d1", "unknown").of(WRITE).tenant, TenantId(1));
     }
 }

@@ -44,12 +44,14 @@ pub struct StorageConditions {
     pub volume: Vec<String>,
     /// Prefixes of keys, compared byte by byte.
     pub key: Vec<String>,
+    /// Where in its volume a request begins; none for any request, also for one to a key.
+    pub offset: Option<SizeRange>,
 }
 
 impl StorageConditions {
     /// Whether no condition is set, so that the rule is for stages.
     pub fn is_empty(&self) -> bool {
-        self.volume.is_empty() && self.key.is_empty()
+        self.volume.is_empty() && self.key.is_empty() && self.offset.is_none()
     }
 }
 

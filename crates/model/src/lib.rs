@@ -37,7 +37,7 @@ pub use id::{
 pub use operation::{Operation, OperationSet};
 pub use origin::Origin;
 pub use policy::{Policy, PolicyError};
-pub use tag::{Class, Tag};
+pub use tag::{Class, ClassWeights, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
 pub use unix_time::UnixTime;

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{Burst, GateSpec, Unit};
 use crate::id::TenantId;
-use crate::tag::Class;
+use crate::tag::{Class, ClassWeights};
 use crate::text::TextError;
 use crate::units::{Iops, Portion, Rate, Span};
 
@@ -63,6 +63,9 @@ pub struct Policy {
     pub account: Account,
     /// The rates that a stage enforces after it has lost its controller.
     pub fallback: Fallback,
+    /// The weights by which high, medium and low requests take turns at a node. Without weights,
+    /// the three classes are alike.
+    pub class_weights: Option<ClassWeights>,
     /// The tenants, in the order of the text; the first has id 1.
     pub tenants: Vec<Tenant>,
     /// Channels beyond the one that each tenant has of its own.
@@ -169,6 +172,8 @@ pub struct Match {
     /// Conditions that gateways check. A rule without any of them is one of stages; a rule with one
     /// is one of gateways, names a tenant, and has no condition on a program.
     pub storage: StorageConditions,
+    /// The class of the requests, in a rule of gateways; none for that of their tenant.
+    pub class: Option<Class>,
 }
 
 /// Where a matching request goes.

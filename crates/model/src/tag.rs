@@ -5,6 +5,7 @@
 //! them live in this file, so that no two places can disagree on what a class means on a wire.
 
 use core::fmt;
+use core::num::NonZeroU8;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,32 @@ impl Class {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// The weights by which high, medium and low requests take turns at a node, each 1 to 255 as in
+/// the arbitration of NVMe. A class of weight 3 has three turns where one of weight 1 has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClassWeights {
+    /// Of [`Class::High`].
+    pub high: NonZeroU8,
+    /// Of [`Class::Medium`].
+    pub medium: NonZeroU8,
+    /// Of [`Class::Low`].
+    pub low: NonZeroU8,
+}
+
+impl ClassWeights {
+    /// These weights; none if one of them is zero.
+    ///
+    /// ```
+    /// use tidegate_model::ClassWeights;
+    /// assert!(ClassWeights::new(3, 2, 1).is_some_and(|weights| weights.high.get() == 3));
+    /// assert_eq!(ClassWeights::new(3, 0, 1), None);
+    /// ```
+    pub fn new(high: u8, medium: u8, low: u8) -> Option<Self> {
+        let [high, medium, low] = [high, medium, low].map(NonZeroU8::new);
+        Some(Self { high: high?, medium: medium?, low: low? })
     }
 }
 

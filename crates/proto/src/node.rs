@@ -16,7 +16,8 @@
 //! - **A new plan** is one of which anything but the discipline differs, for a controller that lost
 //!   its state may give the same revision to another. It keeps the requests, the slots and the
 //!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves
-//!   are served as unattributed. Another discipline alone changes the order of waiting requests.
+//!   are served as unattributed. Another discipline, or other weights of classes, alone change the
+//!   order of waiting requests.
 //!
 //! # Flow of a request
 //! The requests wait in [shards](tidegate_algo::scheduling::shards), each with a part of the
@@ -383,7 +384,8 @@ impl<B, T: Threading> Node<B, T> {
             visit.complete(now, request.slot, request.units());
             cost += u64::from(request.units()) + u64::from(request.more);
             if request.more > 0 {
-                visit.charge(now, request.slot, request.surcharge(), request.is_reserved);
+                let from = (request.slot, request.class);
+                visit.charge(now, from, request.surcharge(), request.is_reserved);
             }
             follow(request, &mut behind);
             if !request.is_piece {
@@ -498,7 +500,7 @@ impl<B, T: Threading> Node<B, T> {
 /// Puts a request into its tenant's queue.
 #[inline]
 fn push<B, T: Threading>(visit: &mut Visit<'_, Request<B>, T>, now: Time, request: Request<B>) {
-    visit.push(now, request.slot, request.cost, request);
+    visit.push_in_class(now, (request.slot, request.class), request.cost, request);
 }
 
 /// The scheduler has let a request through. Also returns as how many it counts at the device.

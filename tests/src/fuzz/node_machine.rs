@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::cost::{Combine, DeviceCost, LineCost};
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
+use tidegate_model::tag::CLASSES;
 use tidegate_model::{
-    Class, ContextId, CostModel, Iops, NodeId, Operation, PeriodNumber, Span, Tag, TenantId,
+    ClassWeights, ContextId, CostModel, Iops, NodeId, Operation, PeriodNumber, Span, Tag, TenantId,
     TenantIndex, Time,
 };
 use tidegate_proto::cluster::message::{
@@ -270,7 +271,7 @@ fn tag(delay: u32) -> Tag {
     Tag {
         tenant: TenantId(1),
         context: ContextId::NONE,
-        class: Class::Medium,
+        class: CLASSES[delay as usize % CLASSES.len()].0,
         operation: Operation::Read,
         cost: 1,
         delay,
@@ -280,7 +281,6 @@ fn tag(delay: u32) -> Tag {
 fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
     let tenant = |name: &str, weight| TenantPlan {
         name: name.into(),
-        class: if name == "a" { Class::Urgent } else { Class::Medium },
         weight,
         is_limited: name >= "l",
         minimum_ppm: weight % 1_000_000,
@@ -295,6 +295,7 @@ fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
         rounds: if tape.flag() { 5 } else { tape.word() },
         fallback: *tape.pick(&[Fallback::Keep, Fallback::Reservation, Fallback::Unlimited]),
         discipline: DISCIPLINES.get(usize::from(names >> 4)).map(|(discipline, _)| *discipline),
+        class_weights: ClassWeights::new(3, 2, 1).filter(|_| names.is_multiple_of(3)),
         tenants,
     }
 }

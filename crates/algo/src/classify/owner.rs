@@ -1,4 +1,4 @@
-//! Attribution of a gateway's requests to tenants.
+//! Attribution of a gateway's requests to tenants and classes.
 //!
 //! # Problem
 //! A gateway sees the volume or pool of a request, its operation, its size and its key, and nothing
@@ -6,8 +6,9 @@
 //!
 //! # Mechanism
 //! The first rule of the policy with a condition on a volume or a key, and whose conditions all
-//! hold, names the tenant; if there is none, it is the tenant of the volume. Other rules are about
-//! programs and do not matter here. A rule's conditions on the volume are decided once, when the
+//! hold, names the tenant; if there is none, it is the tenant of the volume. The class of a request
+//! is that of its tenant, unless the rule names one. Other rules are about programs and do not
+//! matter here. A rule's conditions on the volume are decided once, when the
 //! volume is opened; the other conditions are compared for each request, and most volumes have
 //! none.
 //!
@@ -18,7 +19,7 @@
 use alloc::vec::Vec;
 
 use tidegate_model::policy::Target;
-use tidegate_model::{Bytes, Operation, OperationSet, Policy, SizeRange, TenantId};
+use tidegate_model::{Bytes, Class, Operation, OperationSet, Policy, SizeRange, TenantId};
 
 use crate::classify::channel::glob;
 
@@ -29,23 +30,35 @@ pub struct OwnerQuery<'a> {
     pub operation: Operation,
     /// How much data it moves.
     pub size: Bytes,
+    /// Where in its volume it begins; none for requests to a key.
+    pub offset: Option<Bytes>,
     /// Its key; none for requests to a volume.
     pub key: Option<&'a [u8]>,
+}
+
+/// The tenant and the class of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attribution {
+    /// The tenant that owns it.
+    pub tenant: TenantId,
+    /// Its class: that of the rule, or else that of the tenant.
+    pub class: Class,
 }
 
 /// The rules that name the tenant of each request to one volume or pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     rules: Vec<Rule>,
-    others: TenantId,
+    others: Attribution,
 }
 
 /// The conditions of a rule that remain once the volume is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    owner: TenantId,
+    owner: Attribution,
     operations: OperationSet,
     sizes: SizeRange,
+    offsets: Option<SizeRange>,
     /// Empty if any request will do, with or without a key.
     keys: Vec<Vec<u8>>,
 }
@@ -56,6 +69,10 @@ impl Owners {
     /// none of that name.
     pub fn new(policy: &Policy, volume: &str, tenant: &str) -> Self {
         let mut rules = Vec::new();
+        let of = |tenant: TenantId, class: Option<Class>| {
+            let own = policy.tenant(tenant).map(|tenant| tenant.class);
+            Attribution { tenant, class: class.or(own).unwrap_or_default() }
+        };
         for rule in policy.matches.iter().filter(|rule| !rule.storage.is_empty()) {
             let names = &rule.storage.volume;
             let holds = |name: &str| glob(name.as_bytes(), volume.as_bytes());
@@ -65,26 +82,32 @@ impl Owners {
                 continue;
             };
             rules.push(Rule {
-                owner,
+                owner: of(owner, rule.class),
                 operations: rule.conditions.operation,
                 sizes: rule.conditions.size,
+                offsets: rule.storage.offset,
                 keys: rule.storage.key.iter().map(|key| key.as_bytes().to_vec()).collect(),
             });
         }
         let others = policy.tenant_named(tenant).map_or(TenantId::UNATTRIBUTED, |(id, _)| id);
-        Self { rules, others }
+        Self { rules, others: of(others, None) }
     }
 
-    /// Returns the tenant that owns this request.
+    /// Returns the tenant that owns this request, and the class of the request.
     #[inline]
-    pub fn owner(&self, query: OwnerQuery<'_>) -> TenantId {
+    pub fn owner(&self, query: OwnerQuery<'_>) -> Attribution {
         self.rules.iter().find(|rule| rule.holds(query)).map_or(self.others, |rule| rule.owner)
     }
 
     /// Returns all tenants that may own a request to a pool (`has_keys`) or to a volume.
     pub fn all(&self, has_keys: bool) -> impl Iterator<Item = TenantId> {
         let rules = self.rules.iter().filter(move |rule| has_keys || rule.keys.is_empty());
-        rules.map(|rule| rule.owner).chain([self.others])
+        rules.map(|rule| rule.owner.tenant).chain([self.others.tenant])
+    }
+
+    /// Whether requests differ in their tenant or their class.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
     }
 }
 
@@ -93,6 +116,7 @@ impl Rule {
         let begins = |key: &[u8]| self.keys.iter().any(|begin| key.starts_with(begin));
         self.operations.contains(query.operation)
             && self.sizes.contains(query.size)
+            && self.offsets.is_none_or(|range| query.offset.is_some_and(|at| range.contains(at)))
             && (self.keys.is_empty() || query.key.is_some_and(begins))
     }
 }
@@ -120,8 +144,9 @@ mod tests {
         .unwrap();
         let owner = |volume: &str, tenant: &str, operation, size, key: Option<&str>| {
             let key = key.map(str::as_bytes);
-            let query = OwnerQuery { operation, size: Bytes(size), key };
-            Owners::new(&policy, volume, tenant).owner(query).0
+            let offset = key.is_none().then_some(Bytes(8 << 20));
+            let query = OwnerQuery { operation, size: Bytes(size), offset, key };
+            Owners::new(&policy, volume, tenant).owner(query).tenant.0
         };
         assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("cart:1")), 2);
         assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("user:1")), 1);
@@ -129,6 +154,39 @@ mod tests {
         assert_eq!(owner("logs-eu", "web", Operation::Read, 8192, None), 2);
         assert_eq!(owner("logs-eu", "web", Operation::Write, 4096, None), 2);
         assert_eq!(owner("db", "nobody", Operation::Write, 8192, None), 0);
+    }
+
+    #[test]
+    fn a_rule_names_a_class_for_some_requests_of_a_tenant() {
+        let policy = Policy::parse(
+            r#"
+            tenant = [{ name = "oltp", class = "high" }, { name = "etl" }]
+            match = [
+                { tenant = "oltp", volume = "db", operation = "sync", class = "low" },
+                { tenant = "oltp", volume = "db", offset = "<1GiB", class = "urgent" },
+                { tenant = "etl", volume = "db", size = ">=1MiB" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let owners = Owners::new(&policy, "db", "oltp");
+        let owner = |operation, size, offset: Option<u64>| {
+            let offset = offset.map(Bytes);
+            let query = OwnerQuery { operation, size: Bytes(size), offset, key: None };
+            let Attribution { tenant, class } = owners.owner(query);
+            (tenant.0, class)
+        };
+        assert_eq!(owner(Operation::Sync, 0, Some(0)), (1, Class::Low));
+        assert_eq!(owner(Operation::Read, 1, Some((1 << 30) - 1)), (1, Class::Urgent));
+        assert_eq!(owner(Operation::Read, 1, Some(1 << 30)), (1, Class::High));
+        assert_eq!(owner(Operation::Read, 1 << 20, Some(1 << 30)), (2, Class::Medium));
+        assert_eq!(owner(Operation::Get, 1, None), (1, Class::High), "it has no offset");
+        let other = Owners::new(&policy, "logs", "none");
+        assert!(!other.has_rules());
+        let unattributed = Attribution { tenant: TenantId::UNATTRIBUTED, class: Class::Medium };
+        let query =
+            OwnerQuery { operation: Operation::Read, size: Bytes(1), offset: None, key: None };
+        assert_eq!(other.owner(query), unattributed);
     }
 
     proptest! {
@@ -160,9 +218,9 @@ mod tests {
             let wanted = rules.iter().find(holds).map_or(2, |rule| rule.0);
             let operation = if write { Operation::Write } else { Operation::Read };
             let key = key.as_ref().map(|key| key.as_bytes());
-            let query = OwnerQuery { operation, size: Bytes(1), key };
+            let query = OwnerQuery { operation, size: Bytes(1), offset: None, key };
             let owners = Owners::new(&policy, &volume, "2");
-            prop_assert_eq!(owners.owner(query).0, wanted);
+            prop_assert_eq!(owners.owner(query).tenant.0, wanted);
             prop_assert!(owners.all(key.is_some()).any(|owner| owner.0 == wanted));
         }
     }

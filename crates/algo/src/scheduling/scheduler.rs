@@ -12,10 +12,11 @@
 //! The paper's tokens are differences of counts: a tenant has `reserved - served` reservation
 //! tokens left, and `allowed - served` of any kind. For each dispatch:
 //!
-//! 1. under [`Discipline::Unified`], among urgent tenants with requests waiting and reservation
+//! 1. under [`Discipline::Unified`], among tenants with urgent requests waiting and reservation
 //!    tokens left, the next in order: strictly first, and bounded by what was admitted for them;
 //! 2. among other tenants with requests waiting and reservation tokens left, the next in order;
-//! 3. if there is none, among those with requests waiting and any tokens left, the next in order;
+//! 3. if there is none, among those with requests waiting and any tokens left, the next in order
+//!    of the class whose turn it is;
 //! 4. if there is none, no request goes. The paper waits a little and checks again;
 //!    [`Scheduler::next_eligible`] gives the time of the next check.
 //!
@@ -23,6 +24,23 @@
 //! tenants take part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without the first.
 //! A tenant that is blocked by its limit is not backlogged, like a tenant without a request: it
 //! earns no credit, and comes back in O(log n) at the virtual time of that moment.
+//!
+//! # Classes
+//! Each request brings its class. With [class weights](Scheduler::set_class_weights) the third
+//! phase is one fair queue for each of high, medium and low, and these take turns by their weights,
+//! as in the arbitration of NVMe ([`super::wrr`]): with 3 : 2 : 1, six requests of three backlogged
+//! classes are three high, two medium and one low. Each request is a turn, whatever its size. An
+//! urgent request without a reservation token is high, and goes before other high requests of its
+//! tenant. Without weights, and under [`Discipline::Fifo`], all classes share the medium queue.
+//!
+//! A tenant has one account of tokens and counters, and a *flow* in each class of which it has
+//! requests: a queue, a finish tag and a debt. So its classes change neither its reservation nor
+//! its limit, and in the turns of a class it has its own share of that class. The alternative, a
+//! slot for each tenant and class, would split what is promised among slots that the controller
+//! would have to balance. Requests with a reservation token are one order of tenants; a tenant
+//! spends its tokens on its own classes in their turns, urgent requests first. A tenant that sends
+//! one class only, or any without weights, costs what it did: the other flows are in a record that
+//! is made with the first request of another class.
 //!
 //! # Order within a phase
 //! Start-time fair queueing with a depth, SFQ(D): each phase is a fair queue with a *virtual time*.
@@ -90,20 +108,28 @@
 //! Each operation is O(log n) in the number of tenants that wait; a new period, or discipline, is
 //! O(n log n). An idle tenant costs at most [`BYTES_PER_SLOT`].
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tidegate_model::waits::Waits;
-use tidegate_model::{Discipline, Time};
+use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
+use crate::scheduling::shards::OtherShards;
+use crate::scheduling::turns::ClassTurns;
+use crate::scheduling::wrr::SHARING;
+use classes::{ClassQueue, ClassRecords, MEDIUM};
 use heap::Heap;
-use requests::{Queue, QueuedRequest, Requests};
+use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
 pub(crate) use state::{Passed, Phase};
 pub use words::{
     Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
 };
 
+mod changes;
 mod charge;
+mod classes;
+mod flow;
 mod heap;
 mod requests;
 mod shard;
@@ -176,8 +202,9 @@ pub struct Scheduler<J> {
     /// Which of several it is.
     shard: u16,
     states: Vec<TenantState>,
-    /// The index of each slot in its heap.
-    at: Vec<u32>,
+    /// The index of each slot in the fair queue of each class. The second is also that in any other
+    /// heap: a slot in those is in no fair queue of a class.
+    at: [Vec<u32>; SHARING],
     /// Removed slots that can be used again.
     free: Vec<u32>,
     requests: Requests<J>,
@@ -185,7 +212,10 @@ pub struct Scheduler<J> {
     number: u64,
     /// The latest time at which something came, went or was finished.
     latest: Time,
-    fair_queues: [FairQueue; 3],
+    fair_queues: [FairQueue; Phase::ALL.len()],
+    class_weights: Option<ClassWeights>,
+    classes: ClassRecords,
+    turns: Arc<ClassTurns>,
     paced: Heap<Time>,
     until: Time,
     /// Units of cost that wait at all slots.
@@ -195,9 +225,9 @@ pub struct Scheduler<J> {
     /// Units of cost that this shard has dispatched, and those of all shards.
     own: Passed,
     passed: Passed,
-    /// The virtual time of the fair phase at most [`WINDOW`] periods ago, and at least half of
-    /// that.
-    past_virtual_times: [u128; 2],
+    /// The virtual time of each class in the fair phase at most [`WINDOW`] periods ago, and at
+    /// least half of that.
+    past_virtual_times: [[u128; 2]; SHARING],
     /// Periods since the later of them.
     periods: u32,
     /// The longest request of the period before, and of this one.
@@ -212,19 +242,22 @@ impl<J> Scheduler<J> {
             pacing,
             shard: 0,
             states: alloc::vec![TenantState::new(0)],
-            at: alloc::vec![0],
+            at: [Vec::new(), alloc::vec![0], Vec::new()],
             free: Vec::new(),
             requests: Requests::new(),
             number: 0,
             latest: Time::ZERO,
-            fair_queues: [const { FairQueue::new() }; 3],
+            fair_queues: [const { FairQueue::new() }; Phase::ALL.len()],
+            class_weights: None,
+            classes: ClassRecords::default(),
+            turns: classes::turns(),
             paced: Heap::new(),
             until: Time::MAX,
             waiting: 0,
             is_contended: false,
             own: Passed::default(),
             passed: Passed::default(),
-            past_virtual_times: [0; 2],
+            past_virtual_times: [[0; 2]; SHARING],
             periods: 0,
             longest: [0; 2],
         }
@@ -235,84 +268,22 @@ impl<J> Scheduler<J> {
         self.discipline
     }
 
-    /// Changes the discipline from the next dispatch on. All requests stay, and so do counts;
-    /// virtual times begin anew, with all tenants level.
-    pub fn set_discipline(&mut self, now: Time, discipline: Discipline) {
-        if discipline == self.discipline {
-            return;
-        }
-        self.empty_heaps(now);
-        self.discipline = discipline;
-        self.fair_queues.iter_mut().for_each(|fair_queue| fair_queue.virtual_time = 0);
-        self.past_virtual_times = [0; 2];
-        self.longest = [0; 2];
-        self.states.iter_mut().for_each(TenantState::restart);
-        (0..self.states.len()).for_each(|index| self.settle(now, index));
-    }
-
-    /// Makes a slot with these parameters, without a limit until it is granted counts.
-    pub fn add(&mut self, parameters: TenantParameters) -> Slot {
-        let index = self.free.pop().unwrap_or(self.states.len() as u32);
-        if index as usize == self.states.len() {
-            self.states.push(TenantState::new(1));
-            self.at.push(0);
-        }
-        let state = &mut self.states[index as usize];
-        state.set_parameters(parameters);
-        Slot { index, generation: state.generation, shard: self.shard }
-    }
-
-    /// Removes a slot. Requests that wait in it, and those that still come for it, belong to
-    /// [`Slot::UNATTRIBUTED`] from then on.
-    pub fn remove(&mut self, now: Time, slot: Slot) {
-        let index = self.index(slot);
-        if index == 0 {
-            return;
-        }
-        self.leave(now, index);
-        // A slot that has had all its generations is not used again.
-        let next = slot.generation.checked_add(1);
-        let old = core::mem::replace(&mut self.states[index], TenantState::new(next.unwrap_or(0)));
-        if next.is_some() {
-            self.free.push(index as u32);
-        }
-        let unattributed = &mut self.states[0];
-        let was_empty = unattributed.queue.is_empty();
-        unattributed.come(now, old.waiting);
-        unattributed.take_over(now, old.in_flight);
-        self.requests.append(&mut unattributed.queue, old.queue);
-        if was_empty {
-            self.settle(now, 0);
-        }
-    }
-
-    /// Sets a slot's parameters; they hold from the next dispatch. A removed slot has none.
-    pub fn set_parameters(&mut self, now: Time, slot: Slot, parameters: TenantParameters) {
-        let index = self.index(slot);
-        if index == 0 && slot != Slot::UNATTRIBUTED {
-            return;
-        }
-        self.leave(now, index);
-        self.states[index].set_parameters(parameters);
-        self.settle(now, index);
-    }
-
     /// Begins a period: nothing has been served, and the last [`Self::grant`] holds until the next
     /// one. The period is paced to end at `until`; it ends when the next one begins.
     pub fn begin(&mut self, now: Time, until: Time) {
         self.until = until;
         self.empty_heaps(now);
-        let virtual_time = self.fair_queues[Phase::Fair as usize].virtual_time;
         self.longest = [self.longest[1], 0];
         self.periods += 1;
         if self.periods >= WINDOW / 2 {
             self.periods = 0;
-            self.past_virtual_times = [self.past_virtual_times[1], virtual_time];
+            for (class, past) in self.past_virtual_times.iter_mut().enumerate() {
+                *past = [past[1], self.fair_queues[Phase::fair(class) as usize].virtual_time];
+            }
         }
         for index in 0..self.states.len() {
-            let state = &mut self.states[index];
-            state.forgive(virtual_time);
-            state.begin(now, until, self.pacing);
+            self.forgive(index);
+            self.states[index].begin(now, until, self.pacing);
             self.settle(now, index);
         }
     }
@@ -329,22 +300,36 @@ impl<J> Scheduler<J> {
         self.settle(now, index);
     }
 
-    /// Takes in a request.
+    /// Takes in a request of the usual class, [`Class::Medium`].
     pub fn push(&mut self, now: Time, slot: Slot, request_cost: RequestCost, job: J) {
+        self.push_in_class(now, (slot, Class::default()), request_cost, job);
+    }
+
+    /// Takes in a request of a slot and a class.
+    pub fn push_in_class(
+        &mut self,
+        now: Time,
+        (slot, class): (Slot, Class),
+        request_cost: RequestCost,
+        job: J,
+    ) {
         let index = self.index(slot);
         let (cost, work) = (request_cost.cost.max(1), request_cost.work.max(1));
         let state = &mut self.states[index];
-        let was_empty = state.queue.is_empty();
         let delay = request_cost.delay.saturating_add(core::mem::take(&mut state.pending));
+        state.come(now, u64::from(cost));
         // In order of arrival, here and, to the nanosecond, among several schedulers.
         let number = self.number.max(now.0);
-        let request = QueuedRequest { number, cost, work, delay, job };
+        let request = QueuedRequest { number, cost, work, delay, class, job };
         self.number = number + 1;
         self.latest = now;
-        self.requests.push(&mut state.queue, request);
-        state.come(now, u64::from(cost));
         self.waiting += u64::from(cost);
-        if was_empty {
+        let is_urgent = self.class_rules().queue_of(class) == ClassQueue::Urgent;
+        if self.enqueue(index, request) {
+            if is_urgent {
+                // It goes before those of its tenant that have a start tag.
+                self.leave(now, index);
+            }
             self.settle(now, index);
         }
     }
@@ -365,24 +350,37 @@ impl<J> Scheduler<J> {
     /// Dispatches the next request, which counts as served; none if none may be served now.
     pub fn pop(&mut self, now: Time) -> Option<Dispatched<J>> {
         self.promote(now);
-        let (phase, start_tag, index) = self.first()?;
-        Some(self.take(now, phase, start_tag, index))
+        let (phase, start_tag, index) = self.first(&OtherShards::NONE)?;
+        Some(self.take(now, (phase, start_tag), index, &OtherShards::NONE))
     }
 
-    /// Returns the phase of the next request, its start tag, and its slot's index.
-    fn first(&self) -> Option<(Phase, u128, usize)> {
-        Phase::ALL.into_iter().find_map(|phase| {
+    /// Returns the phase of the next request, its start tag, and its slot's index. In the fair
+    /// phase, none if it is the turn of a class that waits in other shards only.
+    fn first(&self, others: &OtherShards) -> Option<(Phase, u128, usize)> {
+        let first = |phase: Phase| {
             let (start_tag, index) = self.fair_queues[phase as usize].heap.first()?;
             Some((phase, start_tag, index as usize))
-        })
+        };
+        let reserved = first(Phase::Urgent).or_else(|| first(Phase::Reserved));
+        reserved.or_else(|| first(Phase::fair(self.fair_turn(others)?)))
     }
 
-    /// Takes out the first request of a slot that is first in the fair queue of `phase`.
-    fn take(&mut self, now: Time, phase: Phase, start_tag: u128, index: usize) -> Dispatched<J> {
-        let state = &mut self.states[index];
-        let Some(request) = self.requests.pop(&mut state.queue) else {
-            unreachable!("a slot races only while requests wait in it");
+    /// Takes out the next request of a slot that is first in the fair queue of `phase`.
+    fn take(
+        &mut self,
+        now: Time,
+        (phase, start_tag): (Phase, u128),
+        index: usize,
+        others: &OtherShards,
+    ) -> Dispatched<J> {
+        if !phase.is_reserved() && self.class_weights.is_some() {
+            self.take_turn(phase.class(), self.fair_waits(others));
+        }
+        let (class, request) = self.pop_in(phase, index);
+        let Some(request) = request else {
+            unreachable!("a slot is in a fair queue only while requests wait in it");
         };
+        let state = &mut self.states[index];
         let units = u64::from(request.cost);
         self.latest = now;
         state.charge_wait(now, self.passed, request.cost);
@@ -393,7 +391,7 @@ impl<J> Scheduler<J> {
         state.dispatch(now, units);
         state.spend(self.discipline, phase, request.cost);
         state.pace(self.until, self.pacing);
-        self.run(phase, start_tag, index, &request);
+        self.run((phase, start_tag), class, index, &request);
         self.follow(now, phase, index);
         let generation = self.states[index].generation;
         let slot = Slot { index: index as u32, generation, shard: self.shard };
@@ -402,18 +400,38 @@ impl<J> Scheduler<J> {
     }
 
     /// Moves a slot's finish tags past its request with this `start_tag` in `phase`, and virtual
-    /// time to that tag.
-    fn run(&mut self, phase: Phase, start_tag: u128, index: usize, request: &QueuedRequest<J>) {
-        let state = &mut self.states[index];
-        let fair = self.fair_queues[Phase::Fair as usize].virtual_time;
-        if self.discipline == Discipline::Unified {
-            let window = fair - self.past_virtual_times[0];
-            match phase {
-                Phase::Fair => state.charge_fair(start_tag, window, request),
-                _ => state.charge(fair, window, request),
+    /// time to that tag. The request counts in the fair queue of `class`.
+    fn run(
+        &mut self,
+        (phase, start_tag): (Phase, u128),
+        class: usize,
+        index: usize,
+        request: &QueuedRequest<J>,
+    ) {
+        let (discipline, share) = (self.discipline, self.states[index].share());
+        let is_unified = discipline == Discipline::Unified;
+        let fair = self.fair_queues[Phase::fair(class) as usize].virtual_time;
+        let window = fair - self.past_virtual_times[class][0];
+        let mut flow = self.flow(index, class);
+        let length = if phase.is_reserved() {
+            if is_unified {
+                let start_tag = flow.start_tag(share, discipline, fair, request);
+                flow.owe(share, start_tag, window, request);
+                flow.advance(share, discipline, start_tag, request);
+                self.states[index].set_ahead(class, true);
             }
-        }
-        let length = state.advance(self.discipline, phase, start_tag, request);
+            let length = share.length(u64::from(request.cost));
+            self.set_reserved_tag(index, phase, start_tag.saturating_add(length));
+            length
+        } else {
+            if is_unified {
+                // By now virtual time has passed all reserved requests.
+                flow.owe(share, start_tag, window, request);
+                self.states[index].set_ahead(class, false);
+            }
+            flow.advance(share, discipline, start_tag, request)
+        };
+        self.set_flow(index, class, flow);
         self.longest[1] = self.longest[1].max(length);
         self.fair_queues[phase as usize].virtual_time = start_tag;
     }
@@ -421,14 +439,20 @@ impl<J> Scheduler<J> {
     /// Moves a slot that was first in the fair queue of `phase`, where it may be first again.
     fn follow(&mut self, now: Time, phase: Phase, index: usize) {
         let state = &self.states[index];
-        let fair_queue = &mut self.fair_queues[phase as usize];
-        if state.eligibility_at(self.discipline, now) == Eligibility::Eligible(phase)
-            && let Some(first) = self.requests.first(state.queue)
-        {
-            let start_tag = state.start_tag(self.discipline, phase, fair_queue.virtual_time, first);
-            fair_queue.heap.replace(0, start_tag, &mut self.at);
-        } else {
-            self.settle(now, index);
+        if state.eligibility_at(self.discipline, now) != phase.eligibility() {
+            return self.settle(now, index);
+        }
+        let start_tag = match phase {
+            Phase::Urgent | Phase::Reserved => Some(self.reserved_start(phase, index)),
+            _ => self.fair_start(phase.class(), index),
+        };
+        let (heap, at) = (&mut self.fair_queues[phase as usize].heap, &mut self.at[phase.place()]);
+        match start_tag {
+            Some(start_tag) => heap.replace(0, start_tag, at),
+            None => {
+                heap.remove(0, at);
+                self.states[index].set_in(phase.class(), false);
+            }
         }
     }
 
@@ -451,38 +475,6 @@ impl<J> Scheduler<J> {
     /// When the first of the slots that are ahead of their pace no longer is.
     pub fn next_eligible(&self) -> Option<Time> {
         self.paced.first().map(|(time, _)| time)
-    }
-
-    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. Requests
-    /// behind them carry their reports of other nodes.
-    pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
-        self.latest = now;
-        let mut cancelled = Vec::new();
-        for index in 0..self.states.len() {
-            let state = &mut self.states[index];
-            let (mut rest, mut delay, before) = (Queue::EMPTY, 0u32, cancelled.len());
-            while let Some(mut request) = self.requests.pop(&mut state.queue) {
-                request.delay = request.delay.saturating_add(delay);
-                delay = 0;
-                if which(&request.job) {
-                    delay = request.delay;
-                    state.go(now, u64::from(request.cost));
-                    state.leave(now, u64::from(request.cost));
-                    self.waiting -= u64::from(request.cost);
-                    cancelled.push(request.job);
-                } else {
-                    self.requests.push(&mut rest, request);
-                }
-            }
-            state.queue = rest;
-            state.pending = state.pending.saturating_add(delay);
-            if cancelled.len() > before {
-                // Another request may be the first.
-                self.leave(now, index);
-                self.settle(now, index);
-            }
-        }
-        cancelled
     }
 
     /// Returns the counts of a slot so far, at least up to now.
@@ -539,49 +531,55 @@ impl<J> Scheduler<J> {
         }
     }
 
-    /// Moves a slot to the heap of its eligibility.
+    /// Moves a slot to the heaps of its eligibility.
     fn settle(&mut self, now: Time, index: usize) {
         let eligibility = self.states[index].eligibility_at(self.discipline, now);
-        // An eligible slot keeps its key in a fair queue; a paced one may have a new time.
-        if eligibility == self.states[index].eligibility && eligibility != Eligibility::Paced {
-            return;
+        if eligibility == self.states[index].eligibility {
+            match eligibility {
+                // A flow may have come. An eligible slot keeps its keys; a paced one may have a new
+                // time.
+                Eligibility::Fair => return self.enter_fair(index),
+                Eligibility::Paced => {}
+                _ => return,
+            }
         }
         self.leave(now, index);
         let state = &mut self.states[index];
         state.eligibility = eligibility;
-        match eligibility {
-            Eligibility::Ineligible => {}
-            Eligibility::Paced => self.paced.push(state.ready_at, index as u32, &mut self.at),
-            Eligibility::Eligible(phase) => {
-                let Some(first) = self.requests.first(state.queue) else {
-                    unreachable!("a slot races only while requests wait in it");
-                };
-                let fair_queue = &mut self.fair_queues[phase as usize];
-                let start_tag =
-                    state.start_tag(self.discipline, phase, fair_queue.virtual_time, first);
-                fair_queue.heap.push(start_tag, index as u32, &mut self.at);
+        let phase = match eligibility {
+            Eligibility::Ineligible => return,
+            Eligibility::Fair => return self.enter_fair(index),
+            Eligibility::Paced => {
+                return self.paced.push(state.ready_at, index as u32, &mut self.at[MEDIUM]);
             }
-        }
+            Eligibility::Urgent => Phase::Urgent,
+            Eligibility::Reserved => Phase::Reserved,
+        };
+        let start_tag = self.reserved_start(phase, index);
+        let heap = &mut self.fair_queues[phase as usize].heap;
+        heap.push(start_tag, index as u32, &mut self.at[MEDIUM]);
     }
 
-    /// Takes a slot out of the heap that it is in.
+    /// Takes a slot out of the heaps that it is in.
     fn leave(&mut self, now: Time, index: usize) {
         self.charge_wait(now, index);
-        let at = self.at[index] as usize;
-        match core::mem::replace(&mut self.states[index].eligibility, Eligibility::Ineligible) {
-            Eligibility::Ineligible => {}
-            Eligibility::Paced => self.paced.remove(at, &mut self.at),
-            Eligibility::Eligible(phase) => {
-                self.fair_queues[phase as usize].heap.remove(at, &mut self.at)
-            }
-        }
+        let at = self.at[MEDIUM][index] as usize;
+        let state = &mut self.states[index];
+        let heap = match core::mem::replace(&mut state.eligibility, Eligibility::Ineligible) {
+            Eligibility::Ineligible => return,
+            Eligibility::Fair => return self.leave_fair(index),
+            Eligibility::Paced => return self.paced.remove(at, &mut self.at[MEDIUM]),
+            Eligibility::Urgent => &mut self.fair_queues[Phase::Urgent as usize].heap,
+            Eligibility::Reserved => &mut self.fair_queues[Phase::Reserved as usize].heap,
+        };
+        heap.remove(at, &mut self.at[MEDIUM]);
     }
 
     /// Takes all slots out of their heaps.
     fn empty_heaps(&mut self, now: Time) {
         for index in 0..self.states.len() {
             self.charge_wait(now, index);
-            self.states[index].eligibility = Eligibility::Ineligible;
+            self.states[index].leave_heaps();
         }
         self.paced.clear();
         self.fair_queues.iter_mut().for_each(|fair_queue| fair_queue.heap.clear());
@@ -589,12 +587,14 @@ impl<J> Scheduler<J> {
 
     /// Charges the waiting time of a slot's requests since the last call to its causes.
     fn charge_wait(&mut self, now: Time, index: usize) {
-        let state = &mut self.states[index];
-        let own = self.requests.first(state.queue).map_or(0, |first| first.cost);
-        state.charge_wait(now, self.passed, own);
+        let own = self.any_first(index).map_or(0, |first| first.cost);
+        self.states[index].charge_wait(now, self.passed, own);
     }
 }
 
+#[cfg(test)]
+#[path = "scheduler_class_tests.rs"]
+mod class_tests;
 #[cfg(test)]
 #[path = "scheduler_debt_tests.rs"]
 mod debt_tests;

@@ -28,7 +28,7 @@ fn a_backlogged_tenant_lags_other_shards_by_at_most_the_lead() {
         scheduler.observe(&others);
         let wanted = head + ahead.saturating_sub(lead);
         let shard_head = scheduler.shard_head();
-        assert_eq!(shard_head.head, Some((Phase::Fair, wanted)), "others are {ahead} ahead");
+        assert_eq!(shard_head.fair, [None, Some(wanted), None], "others are {ahead} ahead");
         let virtual_time = if ahead > lead { wanted } else { 0 };
         assert_eq!(
             shard_head.virtual_times[Phase::Fair as usize],
@@ -45,7 +45,7 @@ fn what_is_charged_is_counted() {
     let slot = scheduler.add(TenantParameters::of_weight(1));
     scheduler.push(Time(10), slot, RequestCost::of(3), ());
     assert!(scheduler.pop(Time(20)).is_some());
-    scheduler.charge(Time(30), slot, RequestCost::of(4), false);
+    scheduler.charge(Time(30), (slot, Class::Medium), RequestCost::of(4), false);
     scheduler.complete(Time(30), slot, 3);
     let expected = SlotCounters {
         served: 7,

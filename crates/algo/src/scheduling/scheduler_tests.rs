@@ -489,15 +489,16 @@ fn parameters_of_a_removed_slot_do_not_change_the_unattributed_one() {
 #[test]
 fn a_tenant_that_is_no_longer_urgent_begins_level() {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-    let parameters = TenantParameters::of_weight(1);
-    let slots =
-        [true, false].map(|is_urgent| scheduler.add(TenantParameters { is_urgent, ..parameters }));
-    for (job, slot) in slots.into_iter().enumerate() {
+    let slots = [(); 2].map(|()| scheduler.add(TenantParameters::of_weight(1)));
+    for slot in slots {
         scheduler.grant(Time::ZERO, slot, PeriodGrant { reserved: 2_000, allowed: u64::MAX });
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, job));
     }
-    (0..1_000).for_each(|_| assert_eq!(serve(&mut scheduler), Some(0)));
-    scheduler.set_parameters(Time::ZERO, slots[0], parameters);
+    (0..2).for_each(|_| scheduler.push(Time::ZERO, slots[1], RequestCost::ONE, 1));
+    for _ in 0..1_000 {
+        scheduler.push_in_class(Time::ZERO, (slots[0], Class::Urgent), RequestCost::ONE, 0);
+        assert_eq!(scheduler.pop(Time::ZERO).map(|got| got.job), Some(0));
+    }
+    (0..2).for_each(|_| scheduler.push(Time::ZERO, slots[0], RequestCost::ONE, 0));
     let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [0, 1, 0, 1]);
 }

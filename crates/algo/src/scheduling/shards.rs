@@ -21,6 +21,8 @@
 //!   and else helps the shard that is most behind ([`ShardHeads::next`]). The lead is a power of
 //!   two, more than 16 ([`LEAD`]) and at most 32 times as long as the longest request that any
 //!   shard dispatched in this period and the last.
+//! - **Classes** take turns in common ([`super::turns`]): a shard serves the fair phase only while
+//!   it has the class of the turn, and other shards are compared in this class alone.
 //! - **Tenants that come** to a shard without waiting requests begin at the virtual time of the
 //!   shard that is farthest ([`crate::scheduling::scheduler::Scheduler::observe`]): a shard that
 //!   was idle gives no credit.
@@ -48,12 +50,15 @@
 //! serves *a* up to 132, and from then on *b* and *a* alternately.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::array;
 
 use tidegate_model::Time;
 
 use crate::concurrent::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::scheduling::scheduler::{Passed, Phase};
+use crate::scheduling::turns::ClassTurns;
+use crate::scheduling::wrr::SHARING;
 
 /// The least number of the longest requests by which a shard may be ahead of another. So many that
 /// a thread can serve its shard for some batches while other threads do not run.
@@ -72,8 +77,10 @@ const NO_REQUEST: u64 = u64::MAX;
 /// The summary of a shard for the other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardHead {
-    /// The phase and the start tag of its next request.
-    pub(crate) head: Option<(Phase, u128)>,
+    /// The phase and the start tag of its next request with a reservation token.
+    pub(crate) reserved: Option<(Phase, u128)>,
+    /// The start tag of the next request of each class in the fair phase.
+    pub(crate) fair: [Option<u128>; SHARING],
     pub(crate) virtual_times: [u128; Phase::ALL.len()],
     /// How far it may be ahead, as a power of two.
     pub(crate) lead: u32,
@@ -88,7 +95,8 @@ pub struct ShardHead {
 #[derive(Debug)]
 #[repr(align(128))]
 struct PublishedShard {
-    head: AtomicU64,
+    reserved: AtomicU64,
+    fair: [AtomicU64; SHARING],
     virtual_times: [AtomicU64; Phase::ALL.len()],
     next_eligible: AtomicU64,
     passed: AtomicU64,
@@ -98,7 +106,8 @@ struct PublishedShard {
 impl PublishedShard {
     fn idle() -> Self {
         Self {
-            head: AtomicU64::new(NO_REQUEST),
+            reserved: AtomicU64::new(NO_REQUEST),
+            fair: array::from_fn(|_| AtomicU64::new(NO_REQUEST)),
             virtual_times: array::from_fn(|_| AtomicU64::new(0)),
             next_eligible: AtomicU64::new(Time::MAX.0),
             passed: AtomicU64::new(0),
@@ -116,14 +125,18 @@ impl PublishedShard {
         self.passed.store(passed, order);
         self.lead.store(shard_head.lead, order);
         self.next_eligible.store(shard_head.next_eligible.0, order);
-        self.head.store(
-            shard_head.head.map_or(NO_REQUEST, |(phase, start_tag)| key(phase, start_tag)),
-            order,
-        );
+        for (class, (shown, start_tag)) in self.fair.iter().zip(shard_head.fair).enumerate() {
+            let key = start_tag.map_or(NO_REQUEST, |start_tag| key(Phase::fair(class), start_tag));
+            shown.store(key, order);
+        }
+        let reserved = shard_head.reserved;
+        self.reserved
+            .store(reserved.map_or(NO_REQUEST, |(phase, start_tag)| key(phase, start_tag)), order);
     }
 
-    fn head(&self) -> u64 {
-        self.head.load(Ordering::Acquire)
+    fn heads(&self) -> Heads {
+        let fair = self.fair.each_ref().map(|head| head.load(Ordering::Acquire));
+        Heads { reserved: self.reserved.load(Ordering::Acquire), fair }
     }
 
     fn next_eligible(&self) -> Time {
@@ -143,15 +156,50 @@ const fn long(short: u64) -> u128 {
     (mantissa as u128) << (short >> MANTISSA & ((1 << (PHASE_SHIFT - MANTISSA)) - 1))
 }
 
+/// All classes of the fair phase have the same: their start tags are of different fair queues, and
+/// are never compared.
 const fn key(phase: Phase, start_tag: u128) -> u64 {
-    (phase as u64) << PHASE_SHIFT | short(start_tag)
+    let phase = if phase.is_reserved() { phase as u64 } else { 2 };
+    phase << PHASE_SHIFT | short(start_tag)
+}
+
+/// The keys of the next requests: with a reservation token, and of each class in the fair phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Heads {
+    reserved: u64,
+    fair: [u64; SHARING],
+}
+
+impl Heads {
+    const NONE: Self = Self { reserved: NO_REQUEST, fair: [NO_REQUEST; SHARING] };
+
+    fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// Takes over those of `other` that are less.
+    fn lower(&mut self, other: &Self) {
+        self.reserved = other.reserved.min(self.reserved);
+        for (least, head) in self.fair.iter_mut().zip(other.fair) {
+            *least = head.min(*least);
+        }
+    }
+
+    /// The head that a request of this phase is compared with: those with a reservation token go
+    /// before all others.
+    fn rival(&self, phase: Phase) -> u64 {
+        match self.reserved {
+            NO_REQUEST if !phase.is_reserved() => self.fair[phase.class()],
+            reserved => reserved,
+        }
+    }
 }
 
 /// The combined summary of all shards but one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherShards {
-    /// The earliest phase with a waiting request there, and the least start tag in it.
-    head: u64,
+    /// The least of their heads.
+    heads: Heads,
     /// The greatest virtual time of each phase.
     pub(crate) virtual_times: [u128; Phase::ALL.len()],
     /// How far they may be ahead, as a power of two.
@@ -163,32 +211,31 @@ pub struct OtherShards {
 impl OtherShards {
     /// There are none.
     pub const NONE: Self = Self {
-        head: NO_REQUEST,
-        virtual_times: [0; 3],
+        heads: Heads::NONE,
+        virtual_times: [0; Phase::ALL.len()],
         lead: 0,
         passed: Passed { reserved: 0, fair: 0 },
     };
 
     /// Whether a request waits there that may go.
-    pub(crate) const fn is_backlogged(&self) -> bool {
-        self.head != NO_REQUEST
+    pub(crate) fn is_backlogged(&self) -> bool {
+        !self.heads.is_none()
+    }
+
+    /// Whether a request of this class waits there in the fair phase.
+    pub(crate) const fn waits(&self, class: usize) -> bool {
+        self.heads.fair[class] != NO_REQUEST
     }
 
     /// Whether a request with this phase and start tag may go from a shard with this lead. Judged
     /// by what the shard publishes, so that a thread that has seen that it may finds that it may.
     #[inline]
     pub(crate) fn allow(&self, phase: Phase, start_tag: u128, lead: u32) -> bool {
-        self.allow_key(key(phase, start_tag), lead)
-    }
-
-    fn allow_key(&self, key: u64, lead: u32) -> bool {
-        key <= self.head
-            || key >> PHASE_SHIFT == self.head >> PHASE_SHIFT
-                && long(key) <= long(self.head).saturating_add(1 << lead.max(self.lead))
+        allow(key(phase, start_tag), self.heads.rival(phase), lead.max(self.lead))
     }
 
     fn add(&mut self, shown: &PublishedShard) {
-        self.head = shown.head().min(self.head);
+        self.heads.lower(&shown.heads());
         for (farthest, virtual_time) in self.virtual_times.iter_mut().zip(&shown.virtual_times) {
             *farthest = long(virtual_time.load(Ordering::Relaxed)).max(*farthest);
         }
@@ -196,6 +243,13 @@ impl OtherShards {
         let passed = shown.passed.load(Ordering::Relaxed);
         self.passed = self.passed + Passed { reserved: (passed >> 32) as u32, fair: passed as u32 };
     }
+}
+
+/// Whether a request with this key may go while another one waits in another shard.
+const fn allow(key: u64, rival: u64, lead: u32) -> bool {
+    key <= rival
+        || key >> PHASE_SHIFT == rival >> PHASE_SHIFT
+            && long(key) <= long(rival).saturating_add(1 << lead)
 }
 
 /// The summaries that the shards publish to each other.
@@ -226,6 +280,7 @@ impl OtherShards {
 #[derive(Debug)]
 pub struct ShardHeads {
     shown: Box<[PublishedShard]>,
+    turns: Arc<ClassTurns>,
 }
 
 impl ShardHeads {
@@ -235,7 +290,13 @@ impl ShardHeads {
     /// If there are none, or more than [`SHARDS_MAX`].
     pub fn new(count: usize) -> Self {
         assert!((1..=SHARDS_MAX).contains(&count), "1 to {SHARDS_MAX} lanes, not {count}");
-        Self { shown: (0..count).map(|_| PublishedShard::idle()).collect() }
+        let turns = Arc::new(ClassTurns::new(count));
+        Self { shown: (0..count).map(|_| PublishedShard::idle()).collect(), turns }
+    }
+
+    /// Whose turn it is of the classes with weights.
+    pub(crate) fn turns(&self) -> Arc<ClassTurns> {
+        self.turns.clone()
     }
 
     /// Publishes the head of a shard. To be called with the shard locked, before it is unlocked.
@@ -261,32 +322,38 @@ impl ShardHeads {
         // A thread that made headroom sees the requests that other threads put in before they found
         // none.
         fence(Ordering::SeqCst);
-        let (mut ours, mut least, mut lead) = (NO_REQUEST, (NO_REQUEST, own), 0);
+        let (mut heads, mut all, mut lead) = (Heads::NONE, Heads::NONE, 0);
         for (shard, shown) in self.shown.iter().enumerate() {
-            let head = shown.head();
-            if head == NO_REQUEST && shown.next_eligible() <= now {
+            let shown_heads = shown.heads();
+            if shown_heads.is_none() && shown.next_eligible() <= now {
                 return Some(shard);
             }
             lead = shown.lead.load(Ordering::Relaxed).max(lead);
+            all.lower(&shown_heads);
             if shard == own {
-                ours = head;
-            } else {
-                least = least.min((head, shard));
+                heads = shown_heads;
             }
         }
-        let others = OtherShards { head: least.0, lead, ..OtherShards::NONE };
-        match ours {
-            NO_REQUEST => (least.0 != NO_REQUEST).then_some(least.1),
-            _ if others.allow_key(ours, 0) => Some(own),
-            _ => Some(least.1),
+        let phase = match all.reserved {
+            NO_REQUEST => Phase::fair(self.turns.next(all.fair.map(|head| head != NO_REQUEST))?),
+            _ => Phase::Reserved,
+        };
+        let head = |heads: &Heads| match phase {
+            Phase::Reserved => heads.reserved,
+            _ => heads.fair[phase.class()],
+        };
+        if head(&heads) != NO_REQUEST && allow(head(&heads), head(&all), lead) {
+            return Some(own);
         }
+        let others = self.shown.iter().enumerate().filter(|(shard, _)| *shard != own);
+        others.map(|(shard, shown)| (head(&shown.heads()), shard)).min().map(|(_, shard)| shard)
     }
 
     /// Whether a request waits that may go, and when the first of the tenants ahead of their pace
     /// no longer is; [`Time::MAX`] for never.
     pub fn outlook(&self) -> (bool, Time) {
         self.shown.iter().fold((false, Time::MAX), |(is_backlogged, next), shown| {
-            (is_backlogged || shown.head() != NO_REQUEST, next.min(shown.next_eligible()))
+            (is_backlogged || !shown.heads().is_none(), next.min(shown.next_eligible()))
         })
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use proptest::prelude::*;
-use tidegate_model::Discipline;
+use tidegate_model::{Class, ClassWeights, Discipline};
 
 use super::*;
 use crate::scheduling::device::Device;
@@ -24,6 +24,9 @@ const DEPTH: u32 = 12;
 
 struct Tenant {
     slot: Slot,
+    class: Class,
+    /// Requests that were dispatched.
+    served: u64,
     weight: u32,
     waiting: u32,
     /// How far it is, in [`LENGTH`], by what was dispatched.
@@ -69,7 +72,14 @@ impl ShardSim {
         let tenant = |(index, weight): (usize, &u32)| {
             let slot = schedulers[index % shards].add(TenantParameters::of_weight(*weight));
             assert_eq!(slot.shard(), index % shards);
-            Tenant { slot, weight: *weight, waiting: 0, position: 0 }
+            Tenant {
+                slot,
+                class: Class::default(),
+                served: 0,
+                weight: *weight,
+                waiting: 0,
+                position: 0,
+            }
         };
         let tenants: Vec<Tenant> = weights.iter().enumerate().map(tenant).collect();
         Self {
@@ -90,12 +100,13 @@ impl ShardSim {
 
     fn put(&mut self, tenant: usize, count: u32, others: &OtherShards) {
         let works: Vec<u32> = (0..count).map(|_| 1 + self.below(WORK_MAX)).collect();
-        let slot = self.tenants[tenant].slot;
+        let Tenant { slot, class, .. } = self.tenants[tenant];
         let scheduler = &mut self.schedulers[slot.shard()];
         scheduler.observe(others);
         for work in works {
             let request_cost = RequestCost { cost: 1, work, delay: 0 };
-            scheduler.push(NOW, slot, request_cost, tenant << 8 | work as usize);
+            let job = tenant << 8 | work as usize;
+            scheduler.push_in_class(NOW, (slot, class), request_cost, job);
         }
         self.shard_heads.show(slot.shard(), &scheduler.shard_head());
         self.tenants[tenant].waiting += count;
@@ -111,6 +122,7 @@ impl ShardSim {
             let (tenant, work) = (next.job >> 8, (next.job & 0xff) as i64);
             let tenant = &mut self.tenants[tenant];
             tenant.waiting -= 1;
+            tenant.served += 1;
             tenant.position += work * LENGTH / i64::from(tenant.weight);
             batch.push((next.slot, next.cost));
         }
@@ -282,6 +294,49 @@ proptest! {
         let all = counts.iter().map(|(reserved, more)| (reserved + more).min(30));
         let all: Vec<u64> = all.collect();
         prop_assert_eq!(served, all);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// A class counts once, in however many shards its requests wait: while the same classes are
+    /// backlogged, each is served by its weight, within one burst of each thread.
+    #[test]
+    fn classes_take_turns_in_common(
+        (shards, threads) in (shards(), 1usize..5),
+        classes in prop::collection::vec(0usize..3, 2..9),
+        random in any::<u64>(),
+    ) {
+        const CLASS: [(Class, u64); 3] = [(Class::High, 3), (Class::Medium, 2), (Class::Low, 1)];
+        let mut world = ShardSim::new(shards, threads, &vec![1; classes.len()], random);
+        for scheduler in &mut world.schedulers {
+            scheduler.share_turns(&world.shard_heads);
+            scheduler.set_class_weights(NOW, ClassWeights::new(3, 2, 1));
+        }
+        for (tenant, class) in classes.iter().enumerate() {
+            world.tenants[tenant].class = CLASS[*class].0;
+            let others = world.shard_heads.others(tenant % shards);
+            world.put(tenant, 6_000, &others);
+        }
+        world.threads.fill_with(|| Thread::Checking);
+        let all = |world: &ShardSim| world.tenants.iter().map(|tenant| tenant.served).sum::<u64>();
+        while all(&world) < 6_000 {
+            let number = world.below(threads as u32) as usize;
+            world.step(number, false);
+            if matches!(world.threads[number], Thread::Idle) {
+                world.threads[number] = Thread::Checking;
+            }
+        }
+        let present = |class: &usize| classes.contains(class);
+        let weights: u64 = (0..3).filter(present).map(|class| CLASS[class].1).sum();
+        for class in (0..3).filter(present) {
+            let own = world.tenants.iter().filter(|tenant| tenant.class == CLASS[class].0);
+            let served: u64 = own.map(|tenant| tenant.served).sum();
+            let expected = all(&world) * CLASS[class].1 / weights;
+            let slack = u64::from(LEAD) * 3 + threads as u64 * u64::from(BATCH);
+            prop_assert!(served.abs_diff(expected) <= slack, "{class}: {served} of {expected}");
+        }
     }
 }
 

@@ -46,7 +46,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_model::Class;
+use tidegate_model::{Class, ClassWeights};
 
 /// The largest weight and the largest burst: NVMe has eight bits for each.
 pub const WEIGHT_MAX: u16 = 256;
@@ -101,25 +101,68 @@ pub enum Arbitration {
 const SHARED: core::ops::Range<usize> = 2..LEVELS;
 const LEVELS: usize = 5;
 
-/// A unit of a class's weight: in which round of the cycle, and of which level.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    round: u16,
-    level: usize,
+/// How many classes share by weight: high, medium and low, with the indices 0 to 2.
+pub(crate) const SHARING: usize = 3;
+
+impl Weights {
+    /// By the index of the class.
+    const fn by_class(self) -> [u16; SHARING] {
+        [self.high, self.medium, self.low]
+    }
 }
 
-impl Slot {
-    /// The last one of any cycle.
-    const LAST: Self = Self { round: 1, level: LEVELS - 1 };
+impl From<ClassWeights> for Weights {
+    fn from(ClassWeights { high, medium, low }: ClassWeights) -> Self {
+        let [high, medium, low] = [high, medium, low].map(|weight| u16::from(weight.get()));
+        Self { high, medium, low }
+    }
+}
 
-    /// The first slot of `level` after this one, and in how many cycles that is.
-    const fn next(self, level: usize, weight: u16) -> (u16, Self) {
-        let from = if level > self.level { self.round } else { self.round - 1 };
+/// A position in the cycle: the slot that was served last, a unit of a class's weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    round: u16,
+    class: u8,
+}
+
+impl Turn {
+    /// The last slot of any cycle.
+    pub(crate) const LAST: Self = Self { round: 1, class: SHARING as u8 - 1 };
+
+    /// Its class, as an index.
+    pub(crate) const fn class(self) -> usize {
+        self.class as usize
+    }
+
+    /// The next slot of a class that waits, around the cycle; none if no class waits.
+    #[inline]
+    pub(crate) fn next(self, weights: Weights, waits: [bool; SHARING]) -> Option<Self> {
+        let weights = weights.by_class();
+        let waiting = (0..SHARING).filter(|class| waits[*class]);
+        let slots = waiting.map(|class| self.next_of(class as u8, weights[class]));
+        // Of one cycle, the highest round comes first, and in a round the more urgent class.
+        let order = |(cycle, slot): &(u16, Self)| (*cycle, u16::MAX - slot.round, slot.class);
+        slots.min_by_key(order).map(|(_, slot)| slot)
+    }
+
+    /// The first slot of `class` after this one, and in how many cycles that is.
+    const fn next_of(self, class: u8, weight: u16) -> (u16, Self) {
+        let from = if class > self.class { self.round } else { self.round - 1 };
         let round = if from < weight { from } else { weight };
         match round {
-            0 => (1, Self { round: weight, level }),
-            round => (0, Self { round, level }),
+            0 => (1, Self { round: weight, class }),
+            round => (0, Self { round, class }),
         }
+    }
+
+    /// In 24 bits, for one word that threads share.
+    pub(crate) const fn to_bits(self) -> u32 {
+        (self.round as u32) << 8 | self.class as u32
+    }
+
+    /// The turn with these bits.
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self { round: (bits >> 8) as u16, class: bits as u8 }
     }
 }
 
@@ -158,10 +201,9 @@ pub struct Arbiter<T> {
     /// Of each level, the queues in which commands wait, the next first. Without levels, one ring.
     /// By arrival, the queue of each command, in the order in which they came.
     rings: [VecDeque<u32>; LEVELS],
-    weights: [u16; LEVELS],
+    weights: Weights,
     burst: u16,
-    /// The slot that was served last.
-    slot: Slot,
+    turn: Turn,
     len: usize,
 }
 
@@ -185,9 +227,9 @@ impl<T> Arbiter<T> {
             arbitration,
             queues: Vec::new(),
             rings: Default::default(),
-            weights: [0, 0, high, medium, low],
+            weights,
             burst,
-            slot: Slot::LAST,
+            turn: Turn::LAST,
             len: 0,
         }
     }
@@ -240,13 +282,9 @@ impl<T> Arbiter<T> {
         if strict.is_some() {
             return strict;
         }
-        let waiting = SHARED.filter(|level| !self.rings[*level].is_empty());
-        let slots = waiting.map(|level| self.slot.next(level, self.weights[level]));
-        // Of one cycle, the highest round comes first, and in a round the more urgent class.
-        let order = |(cycle, slot): &(u16, Slot)| (*cycle, u16::MAX - slot.round, slot.level);
-        let (_, slot) = slots.min_by_key(order)?;
-        self.slot = slot;
-        Some(slot.level)
+        let waits = core::array::from_fn(|class| !self.rings[SHARED.start + class].is_empty());
+        self.turn = self.turn.next(self.weights, waits)?;
+        Some(SHARED.start + self.turn.class())
     }
 
     /// How many commands wait in all queues together.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
-use tidegate_model::{Discipline, Span, Time};
+use tidegate_model::{Class, Discipline, Span, Time};
 
 /// The disciplines with promises.
 const HEEDING: [Discipline; 2] = [Discipline::Token, Discipline::Unified];
@@ -108,7 +108,7 @@ fn a_charge_is_paid_back_like_a_cost() {
         greedy.period([counts; 2], 1_000);
         assert_eq!(greedy.units, 50);
         let more = RequestCost::of(100);
-        greedy.scheduler.charge(greedy.now, greedy.slot, more, false);
+        greedy.scheduler.charge(greedy.now, (greedy.slot, Class::Medium), more, false);
         (0..4).for_each(|_| greedy.period([counts; 2], 1_000));
         assert_eq!(greedy.units, 150, "{discipline}");
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
-use tidegate_model::{Discipline, Span, Time};
+use tidegate_model::{Class, Discipline, Span, Time};
 
 /// A tenant of a node that serves so many requests in a period.
 #[derive(Clone, Debug)]
@@ -62,10 +62,7 @@ fn tenants() -> impl Strategy<Value = Vec<Tenant>> {
 /// Returns the tenants that were served in each period, by index, in the order of service.
 fn periods(tenants: &[Tenant], count: u64) -> Vec<Vec<usize>> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-    let parameters = |tenant: &Tenant| TenantParameters {
-        is_urgent: tenant.is_urgent,
-        ..TenantParameters::of_weight(tenant.weight)
-    };
+    let parameters = |tenant: &Tenant| TenantParameters::of_weight(tenant.weight);
     let slots: Vec<Slot> = tenants.iter().map(|tenant| scheduler.add(parameters(tenant))).collect();
     let mut periods = vec![];
     for period in 0..count {
@@ -74,7 +71,10 @@ fn periods(tenants: &[Tenant], count: u64) -> Vec<Vec<usize>> {
         scheduler.cancel(now, |_| true);
         for (index, (tenant, slot)) in tenants.iter().zip(&slots).enumerate() {
             scheduler.grant(now, *slot, tenant.counts());
-            (0..tenant.demand).for_each(|_| scheduler.push(now, *slot, RequestCost::ONE, index));
+            let class = if tenant.is_urgent { Class::Urgent } else { Class::default() };
+            for _ in 0..tenant.demand {
+                scheduler.push_in_class(now, (*slot, class), RequestCost::ONE, index);
+            }
         }
         let next = |_| scheduler.pop(now).map(|got| got.job);
         periods.push((0..CAPACITY).map_while(next).collect());

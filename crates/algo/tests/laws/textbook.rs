@@ -7,6 +7,7 @@ use tidegate_algo::scheduling::dsfq::Bound;
 use tidegate_algo::scheduling::scheduler::{
     Pacing, RequestCost, Scheduler, Slot, TenantParameters,
 };
+use tidegate_model::tag::CLASSES;
 use tidegate_model::{Discipline, Time};
 
 use super::{PART, SCALES, WEIGHTS, applied_delay, bounds};
@@ -90,7 +91,7 @@ proptest! {
         let mut slots: Vec<Slot> = vec![];
         for (weight, bound) in parameters {
             let (weight, bound) = (WEIGHTS[weight], bounds()[bound]);
-            slots.push(scheduler.add(TenantParameters { weight, is_urgent: weight == 7, bound }));
+            slots.push(scheduler.add(TenantParameters { weight, bound }));
             textbook.streams.push(Stream { weight, bound, finish: 0, elsewhere: 0 });
         }
         let now = Time::ZERO;
@@ -99,7 +100,10 @@ proptest! {
                 Act::Push { stream, cost, work, delay } => {
                     let (work, delay) = (work * scale, delay * scale);
                     let request_cost = RequestCost { cost, work, delay };
-                    scheduler.push(now, slots[stream], request_cost, textbook.number);
+                    // Without weights, classes change nothing here.
+                    let (class, _) = CLASSES[textbook.number as usize % CLASSES.len()];
+                    let from = (slots[stream], class);
+                    scheduler.push_in_class(now, from, request_cost, textbook.number);
                     textbook.push(stream, work, delay);
                 }
                 Act::Virtual { stream, work } => {

@@ -8,16 +8,17 @@ use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
 use tidegate_model::discipline::DISCIPLINES;
+use tidegate_model::tag::CLASSES;
 use tidegate_model::waits::Rule;
-use tidegate_model::{Discipline, Span, Time, Waits};
+use tidegate_model::{Class, ClassWeights, Discipline, Span, Time, Waits};
 
 #[derive(Clone, Debug)]
 enum Act {
-    Push(usize, u32, u32),
+    Push(usize, Class, u32, u32),
     Pop,
     Complete,
     Grant(usize, u64, Option<u64>),
-    SetParameters(usize, u32, bool),
+    SetParameters(usize, u32),
     Remove(usize),
     Cancel(u32),
     Switch(Discipline),
@@ -27,14 +28,15 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let tenant = 1usize..4;
     prop_oneof![
-        10 => (0usize..4, 1u32..4, 0u32..9)
-            .prop_map(|(index, cost, delay)| Act::Push(index, cost, delay)),
+        10 => (0usize..4, 0..CLASSES.len(), 1u32..4, 0u32..9).prop_map(
+            |(index, class, cost, delay)| Act::Push(index, CLASSES[class].0, cost, delay)
+        ),
         10 => Just(Act::Pop),
         8 => Just(Act::Complete),
         4 => (tenant.clone(), 0u64..12, prop::option::of(0u64..30))
             .prop_map(|(index, reserved, more)| Act::Grant(index, reserved, more)),
-        1 => (tenant.clone(), 1u32..9, any::<bool>())
-            .prop_map(|(index, weight, is_urgent)| Act::SetParameters(index, weight, is_urgent)),
+        1 => (tenant.clone(), 1u32..9)
+            .prop_map(|(index, weight)| Act::SetParameters(index, weight)),
         1 => tenant.prop_map(Act::Remove),
         1 => (2u32..6).prop_map(Act::Cancel),
         2 => (0..DISCIPLINES.len()).prop_map(|index| Act::Switch(DISCIPLINES[index].0)),
@@ -72,6 +74,7 @@ struct WaitsSim {
 impl WaitsSim {
     fn new(pacing: Pacing) -> Self {
         let mut scheduler = Scheduler::new(Discipline::Unified, pacing);
+        scheduler.set_class_weights(Time::ZERO, ClassWeights::new(3, 2, 1));
         let bound = Bound::leaving(100_000, 1, 2);
         let mut slots = vec![Slot::UNATTRIBUTED];
         slots.extend((1..4).map(|weight| {
@@ -97,12 +100,12 @@ impl WaitsSim {
     fn act(&mut self, act: &Act) -> Result<(), TestCaseError> {
         let now = self.now;
         match *act {
-            Act::Push(index, cost, delay) => {
+            Act::Push(index, class, cost, delay) => {
                 self.number += 1;
                 let slot = self.slots[index];
-                self.scheduler.push(
+                self.scheduler.push_in_class(
                     now,
-                    slot,
+                    (slot, class),
                     RequestCost { cost, work: cost, delay },
                     self.number,
                 );
@@ -120,8 +123,8 @@ impl WaitsSim {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
                 self.scheduler.grant(now, self.slots[index], PeriodGrant { reserved, allowed });
             }
-            Act::SetParameters(index, weight, is_urgent) => {
-                let parameters = TenantParameters { weight, is_urgent, bound: Bound::NONE };
+            Act::SetParameters(index, weight) => {
+                let parameters = TenantParameters { weight, bound: Bound::NONE };
                 self.scheduler.set_parameters(now, self.slots[index], parameters);
             }
             Act::Remove(index) => self.remove(index),

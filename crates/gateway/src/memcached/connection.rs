@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::classify::access::Client;
-use tidegate_algo::classify::owner::OwnerQuery;
+use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
@@ -70,10 +70,11 @@ impl Frontend {
 
     /// The nodes that `flush_all` is sent to; none if clients may not empty the pool.
     fn everywhere(&self) -> Vec<RequestOwner> {
-        let request = OwnerQuery { operation: Operation::Delete, size: Bytes::ZERO, key: None };
-        let tenant = self.owner.of(request);
+        let (operation, size) = (Operation::Delete, Bytes::ZERO);
+        let query = OwnerQuery { operation, size, offset: None, key: None };
+        let Attribution { tenant, class } = self.owner.of(query);
         let nodes = if self.pool.flush_all { self.pool.nodes.len() } else { 0 };
-        (0..nodes as u32).map(|node| RequestOwner { node, tenant }).collect()
+        (0..nodes as u32).map(|node| RequestOwner { node, tenant, class }).collect()
     }
 }
 
@@ -210,10 +211,12 @@ impl Connection {
         let (load, is_long) = (self.load(), self.is_long);
         let Frontend { circle, owner, nodes, in_flight, context, budget, .. } = frontend;
         let clients = context.present().max(1);
-        let owner_of = |key: &[u8], operation| RequestOwner {
+        let owner_of = |key: &[u8], operation| {
+            let query = OwnerQuery { operation, size: Bytes::ZERO, offset: None, key: Some(key) };
+            let Attribution { tenant, class } = owner.of(query);
             // There is at least one node, so the key has an owner.
-            node: circle.owner(key).unwrap_or_default() as u32,
-            tenant: owner.of(OwnerQuery { operation, size: Bytes::ZERO, key: Some(key) }),
+            let node = circle.owner(key).unwrap_or_default() as u32;
+            RequestOwner { node, tenant, class }
         };
         let (token, bytes, estimate) = (self.token, &mut self.bytes, self.estimate);
         self.pipeline.set_pending_max(context.limits.all_requests / clients);

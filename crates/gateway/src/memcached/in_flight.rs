@@ -5,12 +5,13 @@ use tidegate_fabric::service::{Command, Job};
 use tidegate_model::{Class, ContextId, PartNumber, Tag, TenantId, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 
-/// The node of a request, and its tenant.
+/// The node of a request, its tenant and its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestOwner {
     /// The index in the pool's list of nodes.
     pub(super) node: u32,
     pub(super) tenant: TenantId,
+    pub(super) class: Class,
 }
 
 /// A job in flight at a node.
@@ -53,7 +54,7 @@ impl InFlight {
         let tag = Tag {
             tenant: ask.destination.tenant,
             context: ContextId::NONE,
-            class: Class::default(),
+            class: ask.destination.class,
             operation: ask.operation,
             cost: ask.keys,
             delay: 0,

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Match, Policy};
+use crate::tag::Class;
 use crate::text::{Strings, Text, TextError, Wrong, located};
 use crate::units::Bytes;
 
@@ -27,6 +28,7 @@ struct Doubted {
 #[derive(Deserialize)]
 struct DoubtedTenant {
     users: Option<Spanned<Strings>>,
+    class: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +43,8 @@ struct DoubtedMatch {
     key: Option<Spanned<Strings>>,
     operation: Option<Spanned<Strings>>,
     size: Option<Text>,
+    offset: Option<Text>,
+    class: Option<Text>,
 }
 
 pub(super) fn doubts(text: &str, is_user: &dyn Fn(&str) -> bool) -> Vec<TextError> {
@@ -54,6 +58,11 @@ pub(super) fn doubts(text: &str, is_user: &dyn Fn(&str) -> bool) -> Vec<TextErro
     }
     if let Ok(policy) = Policy::parse(text) {
         doubts.repeated(&policy.matches, &doubted.matches);
+        if policy.class_weights.is_none() {
+            let tenants = doubted.tenant.iter().map(|tenant| &tenant.class);
+            let rules = doubted.matches.iter().map(|rule| &rule.get_ref().class);
+            tenants.chain(rules).flatten().for_each(|class| doubts.class(class));
+        }
     }
     let Doubts(mut wrongs) = doubts;
     wrongs.sort_by_key(|wrong| wrong.span.start);
@@ -95,8 +104,20 @@ impl Doubts {
             let message = "operation: no operation is in an empty list, so the rule never applies";
             self.add(operations.span(), message, "name at least one, or remove it");
         }
-        if let Some(size) = &rule.size {
-            self.size(size);
+        for (field, range) in [("size", &rule.size), ("offset", &rule.offset)] {
+            if let Some(range) = range {
+                self.range(field, range);
+            }
+        }
+    }
+
+    /// A class whose requests take the turns of all others, in a policy without weights.
+    fn class(&mut self, class: &Text) {
+        let name = class.get_ref();
+        if matches!(name.parse(), Ok(Class::High | Class::Low)) {
+            let message = format!("class: {name:?} has no effect without class_weights");
+            let fix = "add class_weights = { high = 3, medium = 2, low = 1 }, or remove it";
+            self.add(class.span(), message, fix);
         }
     }
 
@@ -158,7 +179,7 @@ impl Doubts {
     }
 
     /// A range that ends before it begins.
-    fn size(&mut self, size: &Text) {
+    fn range(&mut self, field: &str, size: &Text) {
         let text = size.get_ref().trim();
         let is_empty = match text.split_once("..") {
             Some((min, end)) => match (min.parse::<Bytes>(), end.parse::<Bytes>()) {
@@ -168,7 +189,8 @@ impl Doubts {
             None => text.strip_prefix('<').is_some_and(|end| end.parse() == Ok(Bytes::ZERO)),
         };
         if is_empty {
-            let message = format!("size: {text:?} is no size at all, so the rule never applies");
+            let message =
+                format!("{field}: {text:?} is no {field} at all, so the rule never applies");
             self.add(size.span(), message, "write the smaller one first; the end is not included");
         }
     }
@@ -247,7 +269,8 @@ mod tests {
         let text = format!("[[tenant]]\nname = \"a\"\n[[match]]\ntenant = \"a\"\n{rule}");
         Policy::parse(&text).unwrap();
         let doubts = Policy::doubts(&text, |user| user == "root" || user == "0");
-        assert!(doubts.iter().all(|doubt| doubt.line == 5), "{doubts:?}");
+        let is_of_rule = |line: usize| line == 5 || line == 6 && rule.contains('\n');
+        assert!(doubts.iter().all(|doubt| is_of_rule(doubt.line)), "{doubts:?}");
         doubts.into_iter().map(|doubt| format!("{}; {}", doubt.message, doubt.fix)).collect()
     }
 
@@ -271,6 +294,8 @@ mod tests {
             ("size = \"64KiB..4KiB\"", "size: \"64KiB..4KiB\" is no size at all"),
             ("size = \"4KiB..4KiB\"", "is no size at all"),
             ("size = \"<0B\"", "is no size at all"),
+            ("offset = \"4KiB..4KiB\"", "offset: \"4KiB..4KiB\" is no offset at all"),
+            ("volume = \"*\"\nclass = \"low\"", "class: \"low\" has no effect without class_w"),
             ("volume = \"\"", "volume: \"\" matches no volume, because it is empty"),
             ("key = \"a b\"", "begins no key"),
         ] {
@@ -289,9 +314,20 @@ mod tests {
             "size = \"4KiB..64KiB\"",
             "size = \"<1B\"",
             "key = \"b:\"",
+            "volume = \"*\"\nclass = \"urgent\"",
         ] {
             assert_eq!(messages(rule), [""; 0], "{rule}");
         }
+    }
+
+    #[test]
+    fn classes_are_doubted_without_weights() {
+        let tenants = "[[tenant]]\nname = \"a\"\nclass = \"high\"\n\
+                       [[tenant]]\nname = \"b\"\nclass = \"urgent\"\n";
+        let doubts = Policy::doubts(tenants, |_| true);
+        assert_eq!((doubts.len(), doubts[0].line), (1, 3), "{doubts:?}");
+        let weights = "class_weights = { high = 3, medium = 2, low = 1 }\n";
+        assert_eq!(Policy::doubts(&format!("{weights}{tenants}"), |_| true), []);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
+use crate::tag::{Class, ClassWeights};
 use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops, Portion, Rate, Span};
 
@@ -44,6 +45,7 @@ struct RawPolicy {
     budget: Option<Spanned<Strings>>,
     account: Option<Text>,
     fallback: Option<Text>,
+    class_weights: Option<Spanned<RawClassWeights>>,
     #[serde(default)]
     resource: Vec<Spanned<RawResource>>,
     #[serde(default)]
@@ -54,6 +56,15 @@ struct RawPolicy {
     channel: Vec<Spanned<RawChannel>>,
     #[serde(default, rename = "match")]
     matches: Vec<Spanned<RawMatch>>,
+}
+
+/// Beside each other on purpose: a class that were left out would have no turn.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClassWeights {
+    high: i64,
+    medium: i64,
+    low: i64,
 }
 
 #[derive(Deserialize)]
@@ -115,8 +126,10 @@ struct RawMatch {
     volume: Strings,
     #[serde(default)]
     key: Strings,
+    offset: Option<Text>,
     operation: Option<Spanned<Strings>>,
     size: Option<Text>,
+    class: Option<Text>,
 }
 
 pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
@@ -169,6 +182,7 @@ fn meaning(raw: RawPolicy) -> ReadResult<Policy> {
                 ("unlimited", Fallback::Unlimited),
             ],
         )?,
+        class_weights: class_weights(raw.class_weights.as_ref())?,
         matches: matches(&raw.matches, &tenants, &channels)?,
         tenants,
         channels,
@@ -218,15 +232,9 @@ fn tenant(raw: &RawTenant, before: &[Tenant], groups: &[Group]) -> ReadResult<Te
     let taken = before.iter().any(|tenant| tenant.name == *raw.name.get_ref());
     let name = name("tenant", &raw.name, taken)?;
     let (reservation, limit) = promised(&name, raw.reservation.as_ref(), raw.limit.as_ref())?;
-    let class = match &raw.class {
-        None => Default::default(),
-        Some(text) => text.get_ref().parse().or_else(|error| {
-            wrong(text.span(), format!("class: {:?} is {error}", text.get_ref()), "")
-        })?,
-    };
     Ok(Tenant {
         name,
-        class,
+        class: class(raw.class.as_ref())?.unwrap_or_default(),
         reservation,
         limit,
         weight: count("weight", raw.weight.as_ref(), WEIGHT_MAX)?.unwrap_or(Policy::WEIGHT),
@@ -257,6 +265,28 @@ fn promised(
         }
     }
     Ok((reserved, most))
+}
+
+fn class(text: Option<&Text>) -> ReadResult<Option<Class>> {
+    let Some(text) = text else { return Ok(None) };
+    let name = text.get_ref();
+    name.parse()
+        .map(Some)
+        .or_else(|error| wrong(text.span(), format!("class: {name:?} is {error}"), ""))
+}
+
+fn class_weights(raw: Option<&Spanned<RawClassWeights>>) -> ReadResult<Option<ClassWeights>> {
+    let Some(raw) = raw else { return Ok(None) };
+    let RawClassWeights { high, medium, low } = *raw.get_ref();
+    let [high, medium, low] = [high, medium, low].map(|weight| u8::try_from(weight).unwrap_or(0));
+    match ClassWeights::new(high, medium, low) {
+        Some(weights) => Ok(Some(weights)),
+        None => wrong(
+            raw.span(),
+            "class_weights: a weight is out of range",
+            "use 1 to 255, like { high = 3, medium = 2, low = 1 }",
+        ),
+    }
 }
 
 /// Reads the names in `users`: a Unix user's has no colon, and a certificate's is not empty.
@@ -437,24 +467,38 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Re
             conditions.operation = conditions.operation.union(set);
         }
     }
-    if let Some(text) = &raw.size {
-        conditions.size = text.get_ref().parse::<SizeRange>().or_else(|error| {
-            wrong(text.span(), format!("size: {error}"), r#"or ">=64KiB", or "4KiB..64KiB""#)
-        })?;
+    if let Some(size) = range("size", raw.size.as_ref())? {
+        conditions.size = size;
     }
     let storage = storage(raw, &target, &conditions, &span)?;
-    Ok(Match { target, conditions, storage })
+    let class = class(raw.class.as_ref())?;
+    if let Some(text) = raw.class.as_ref().filter(|_| storage.is_empty()) {
+        let message = "class: a rule without volume, key or offset is one of stages";
+        return wrong(text.span(), message, "add volume = \"*\", or remove it");
+    }
+    Ok(Match { target, conditions, storage, class })
 }
 
-/// Reads the conditions of a rule on volumes and keys. Refuses conditions on a program, and a
-/// channel as the target, beside them.
+fn range(field: &str, text: Option<&Text>) -> ReadResult<Option<SizeRange>> {
+    let Some(text) = text else { return Ok(None) };
+    text.get_ref().parse::<SizeRange>().map(Some).or_else(|error| {
+        wrong(text.span(), format!("{field}: {error}"), r#"or ">=64KiB", or "4KiB..64KiB""#)
+    })
+}
+
+/// Reads the conditions of a rule on volumes, keys and offsets. Refuses conditions on a program,
+/// and a channel as the target, beside them.
 fn storage(
     raw: &RawMatch,
     target: &Target,
     conditions: &Conditions,
     span: &Range<usize>,
 ) -> ReadResult<StorageConditions> {
-    let storage = StorageConditions { volume: raw.volume.0.clone(), key: raw.key.0.clone() };
+    let storage = StorageConditions {
+        volume: raw.volume.0.clone(),
+        key: raw.key.0.clone(),
+        offset: range("offset", raw.offset.as_ref())?,
+    };
     if storage.is_empty() {
         return Ok(storage);
     }
@@ -462,6 +506,10 @@ fn storage(
     if *conditions != (Conditions { operation, size, ..Conditions::default() }) {
         let message = "match: volume and key are known to gateways, which see no program";
         return wrong(span.clone(), message, "keep only operation and size beside them");
+    }
+    if let (Some(offset), false) = (&raw.offset, storage.key.is_empty()) {
+        let message = "offset: a request to a key has none";
+        return wrong(offset.span(), message, "remove the key or the offset");
     }
     if let Target::Channel(_) = target {
         let message = "match: volume and key are known to gateways, which have no channels";
@@ -657,6 +705,48 @@ mod tests {
             (
                 with("[[match]]\ntenant = \"kv\"\n[[match]]\ntenant = \"kv\"\n"),
                 "the rule above it matches every request",
+            ),
+        ];
+        for (got, wanted) in cases {
+            assert!(got.contains(wanted), "{got}\n  should contain\n{wanted}");
+        }
+    }
+
+    #[test]
+    fn classes_have_weights_and_rules_of_gateways_have_classes() {
+        let policy = Policy::parse(
+            r#"
+            class_weights = { high = 4, medium = 2, low = 1 }
+            [[tenant]]
+            name = "kv"
+            [[match]]
+            tenant = "kv"
+            volume = "kv-*"
+            offset = "0B..1GiB"
+            operation = "sync"
+            class = "low"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(policy.class_weights, ClassWeights::new(4, 2, 1));
+        assert_eq!(policy.matches[0].class, Some(Class::Low));
+        let offsets = policy.matches[0].storage.offset;
+        assert_eq!(offsets.map(|range| range.max), Some(Bytes((1 << 30) - 1)));
+        let with = |more: &str| error(&format!("{TENANT}{more}"));
+        let cases = [
+            (
+                error("class_weights = { high = 3, medium = 0, low = 1 }"),
+                "line 1, column 17: class_weights: a weight is out of range; use 1 to 255, like",
+            ),
+            (error("class_weights = { high = 256, medium = 2, low = 1 }"), "is out of range"),
+            (error("class_weights = { high = 3, low = 1 }"), "missing field `medium`"),
+            (
+                with("[[match]]\ntenant = \"kv\"\nprocess = \"x\"\nclass = \"low\""),
+                "line 6, column 9: class: a rule without volume, key or offset is one of stages",
+            ),
+            (
+                with("[[match]]\ntenant = \"kv\"\nkey = \"a:\"\noffset = \"<1GiB\""),
+                "line 6, column 10: offset: a request to a key has none; remove the key",
             ),
         ];
         for (got, wanted) in cases {

@@ -10,8 +10,9 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{CompletionSink, OpenPart, Part, Session};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::policy::Fallback;
+use tidegate_model::tag::CLASSES;
 use tidegate_model::{
-    Bytes, Class, ContextId, Discipline, Iops, Operation, PeriodNumber, Span, Tag, TenantId,
+    Bytes, ClassWeights, ContextId, Discipline, Iops, Operation, PeriodNumber, Span, Tag, TenantId,
     TenantIndex,
 };
 use tidegate_proto::cluster::message::{Grant, Plan, RoundId, Share, TenantPlan, ToNode};
@@ -71,7 +72,7 @@ impl Client {
         let tag = Tag {
             tenant: TenantId((step % 4) as u16),
             context: ContextId::NONE,
-            class: Class::Medium,
+            class: CLASSES[(step % 4) as usize].0,
             operation: Operation::Read,
             cost: length,
             delay: (step % 3) as u32,
@@ -119,7 +120,6 @@ impl Client {
 fn lead(node: &Running, rounds: u64) {
     let tenant = |name: &&str| TenantPlan {
         name: (*name).into(),
-        class: if *name == "gold" { Class::Urgent } else { Class::Medium },
         weight: 100,
         is_limited: *name == "limited",
         minimum_ppm: 10_000,
@@ -134,6 +134,7 @@ fn lead(node: &Running, rounds: u64) {
             rounds: 4,
             fallback: Fallback::Keep,
             discipline: Some(disciplines[(round / 4 % 3) as usize]),
+            class_weights: ClassWeights::new(3, 2, 1).filter(|_| round / 8 % 2 == 1),
             tenants: TENANTS[..3 - usize::from(round % 16 > 12)].iter().map(tenant).collect(),
         };
         let (revision, period) = (plan.revision, live.node.status(live.clock).period);

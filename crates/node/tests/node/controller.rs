@@ -7,7 +7,7 @@ use std::path::Path;
 use tidegate_fabric::service::Fault;
 use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, NodeId, PeriodNumber, Span, TenantIndex};
+use tidegate_model::{Bytes, NodeId, PeriodNumber, Span, TenantIndex};
 use tidegate_node::{Config, Running, Standing, Store, start};
 use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::codec::{Decoder, encode};
@@ -62,19 +62,14 @@ impl Controller {
 
     /// A plan of one limited tenant, and what it may have in each period.
     fn plan(&mut self, allowed: u64) {
-        let tenant = TenantPlan {
-            name: "t".into(),
-            class: Class::Medium,
-            weight: 1,
-            is_limited: true,
-            minimum_ppm: 0,
-        };
+        let tenant = TenantPlan { name: "t".into(), weight: 1, is_limited: true, minimum_ppm: 0 };
         self.send(&ToNode::Plan(Plan {
             revision: 1,
             period: Span(100 * Span::MILLISECOND.0),
             rounds: 1,
             fallback: Fallback::default(),
             discipline: None,
+            class_weights: None,
             tenants: vec![tenant],
         }));
         self.send(&ToNode::Grant(Grant {

@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
+use tidegate_model::{ClassWeights, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
 
 use crate::stats::message::{NodeCounts, NodeLatency};
 
@@ -134,6 +134,8 @@ pub struct Plan {
     pub fallback: Fallback,
     /// The scheduler of the node; none for the one that it was set up with.
     pub discipline: Option<Discipline>,
+    /// The weights by which classes of requests take turns; none if all classes are alike.
+    pub class_weights: Option<ClassWeights>,
     /// The tenants, in the order of the policy: the first is [`tidegate_model::TenantId`] 1.
     pub tenants: Vec<TenantPlan>,
 }
@@ -143,8 +145,6 @@ pub struct Plan {
 pub struct TenantPlan {
     /// Its name.
     pub name: String,
-    /// How urgent its requests are.
-    pub class: Class,
     /// Its share among equals.
     pub weight: u32,
     /// Whether it has a limit. One that has none may always be served.

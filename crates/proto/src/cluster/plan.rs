@@ -21,7 +21,6 @@ impl Cluster {
         let weights = policy.weights();
         let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
             name: tenant.name.clone(),
-            class: tenant.class,
             weight: tenant.weight,
             is_limited: tenant.limit.operations.is_some(),
             minimum_ppm: minimum_ppm(tenant, weights),
@@ -34,6 +33,7 @@ impl Cluster {
             rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
             fallback: policy.fallback,
             discipline: None,
+            class_weights: policy.class_weights,
             tenants: tenants.collect(),
         };
     }

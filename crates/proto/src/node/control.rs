@@ -126,12 +126,16 @@ impl NodeControl {
             ToNode::Refused { .. } => {}
             ToNode::Plan(plan) => {
                 let (revision, discipline) = (plan.revision, plan.discipline);
+                let class_weights = plan.class_weights;
                 if self.grants.on_plan(now, plan, shards) {
                     (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
                     self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
                 }
                 let discipline = discipline.unwrap_or(self.discipline);
-                shards.change_all(|scheduler| scheduler.set_discipline(now, discipline));
+                shards.change_all(|scheduler| {
+                    scheduler.set_discipline(now, discipline);
+                    scheduler.set_class_weights(now, class_weights);
+                });
             }
             ToNode::Collect { round_id, into, complete } => {
                 self.grants.align(now, round_id.period, into, shards);

@@ -9,7 +9,7 @@ use tidegate_algo::capacity::estimate::{Demand, DemandSample};
 use tidegate_algo::scheduling::dsfq::Bound;
 use tidegate_algo::scheduling::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time, Waits};
+use tidegate_model::{PeriodNumber, Span, TenantIndex, Time, Waits};
 
 use super::shards::Shards;
 use super::threads::Threading;
@@ -589,7 +589,6 @@ impl PeriodGrants {
 fn parameters(plan: &TenantPlan, weights: u64) -> TenantParameters {
     TenantParameters {
         weight: plan.weight,
-        is_urgent: plan.class == Class::Urgent,
         bound: Bound::leaving(plan.minimum_ppm, plan.weight, weights),
     }
 }

@@ -1,7 +1,7 @@
 //! A request on its way through a node.
 
 use tidegate_algo::scheduling::scheduler::{RequestCost, Slot};
-use tidegate_model::{CostModel, Tag, Time};
+use tidegate_model::{Class, CostModel, Tag, Time};
 
 use crate::data::Command;
 use crate::data::pieces::PIECE;
@@ -14,6 +14,8 @@ pub struct Request<B> {
     /// The data that the caller needs to serve it.
     pub body: B,
     pub(super) slot: Slot,
+    /// As its tag has it: a node does not derive it.
+    pub(super) class: Class,
     pub(super) command: Command,
     /// How many bytes of the part it is about.
     pub(super) length: u32,
@@ -52,6 +54,7 @@ impl<B> Request<B> {
         Self {
             body,
             slot,
+            class: tag.class,
             command,
             length,
             cost: RequestCost {

@@ -76,14 +76,16 @@ impl<J, T: Threading> Shards<J, T> {
     /// time.
     pub fn new(count: usize, depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
         let count = count.clamp(1, SHARDS_MAX);
+        let shard_heads = ShardHeads::new(count);
         let shard = |shard| {
-            let scheduler = Scheduler::in_shard(shard, discipline, pacing);
+            let mut scheduler = Scheduler::in_shard(shard, discipline, pacing);
+            scheduler.share_turns(&shard_heads);
             Shard(T::Mutex::new(ShardState { scheduler, latency: ShardLatency::default() }))
         };
         let device = Device::new(depth, count);
         Self {
-            shard_heads: ShardHeads::new(count),
             shards: (0..count as u16).map(shard).collect(),
+            shard_heads,
             share: (device.depth() as usize).div_ceil(count),
             device,
         }

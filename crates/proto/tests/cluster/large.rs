@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
+use tidegate_model::{Bytes, ClassWeights, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeReport, PartFault, Plan, RoundId, Share, TenantPlan, TenantReport, ToNode,
 };
@@ -57,7 +57,6 @@ fn waits() -> Waits {
 fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
     let tenant = |at| TenantPlan {
         name: name(at),
-        class: Class::Urgent,
         weight: u32::MAX,
         is_limited: true,
         minimum_ppm: u32::MAX,
@@ -68,6 +67,7 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         rounds: u32::MAX,
         fallback: Fallback::Unlimited,
         discipline: None,
+        class_weights: ClassWeights::new(255, 255, 255),
         tenants: each(tenant),
     };
     assert!(arrives(&ToNode::Plan(plan)) > FRAME_MAX, "it comes in pages");

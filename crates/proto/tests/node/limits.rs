@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, Iops, PeriodNumber, Span, TenantIndex, Time};
+use tidegate_model::{Discipline, Iops, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
@@ -53,7 +53,6 @@ impl NodeTestbed {
         let node = Node::new(Time::ZERO, NodeInfo::default(), config);
         let tenant = |name: &str, is_limited| TenantPlan {
             name: name.into(),
-            class: Class::Medium,
             weight: 100,
             is_limited,
             minimum_ppm: 0,
@@ -64,6 +63,7 @@ impl NodeTestbed {
             rounds: 5,
             fallback: Fallback::default(),
             discipline: Some(discipline),
+            class_weights: None,
             tenants: vec![tenant("limited", true), tenant("neighbour", false)],
         };
         node.on_message(Time::ZERO, ToNode::Plan(plan));

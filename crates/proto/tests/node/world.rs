@@ -2,7 +2,7 @@
 
 use crate::one_by_one::OneByOne;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time};
+use tidegate_model::{PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, NodeReport, Plan, RoundId, Share, TenantPlan, ToNode,
 };
@@ -19,13 +19,12 @@ pub(crate) const fn at(ms: u64) -> Time {
 pub(crate) fn plan(revision: u64, names: &[&str], fallback: Fallback) -> Plan {
     let tenant = |name: &&str| TenantPlan {
         name: (*name).into(),
-        class: Class::Medium,
         weight: 100,
         is_limited: name.starts_with('l'),
         minimum_ppm: 10_000,
     };
     let tenants = names.iter().map(tenant).collect();
-    Plan { revision, period: Span::SECOND, rounds: 5, fallback, discipline: None, tenants }
+    Plan { revision, period: Span::SECOND, rounds: 5, fallback, tenants, ..Plan::default() }
 }
 
 /// A node as the tests talk to it.

@@ -108,6 +108,7 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
         budget: Levels::default(),
         account: Account::default(),
         fallback: Fallback::default(),
+        class_weights: None,
         tenants: promises.iter().enumerate().map(tenant).collect(),
         channels: Vec::new(),
         matches: Vec::new(),

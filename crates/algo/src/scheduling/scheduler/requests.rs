@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use tidegate_model::Class;
+
 /// No request.
 const NONE: u32 = u32::MAX;
 
@@ -16,6 +18,7 @@ pub(super) struct QueuedRequest<J> {
     pub(super) cost: u32,
     pub(super) work: u32,
     pub(super) delay: u32,
+    pub(super) class: Class,
     pub(super) job: J,
 }
 

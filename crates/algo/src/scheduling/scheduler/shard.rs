@@ -25,8 +25,13 @@ impl<J> Scheduler<J> {
 
     /// Returns the summary that it publishes to the other shards.
     pub fn shard_head(&self) -> ShardHead {
+        let start_tag = |phase: Phase| {
+            let (start_tag, _) = self.fair_queues[phase as usize].heap.first()?;
+            Some((phase, start_tag))
+        };
         ShardHead {
-            head: self.first().map(|(phase, start_tag, _)| (phase, start_tag)),
+            reserved: [Phase::Urgent, Phase::Reserved].into_iter().find_map(start_tag),
+            fair: core::array::from_fn(|class| start_tag(Phase::fair(class)).map(|(_, tag)| tag)),
             virtual_times: self.fair_queues.each_ref().map(|fair_queue| fair_queue.virtual_time),
             lead: self.lead(),
             next_eligible: self.next_eligible().unwrap_or(Time::MAX),
@@ -61,8 +66,9 @@ impl<J> Scheduler<J> {
     /// As [`Self::pop`], if no other shard goes first.
     pub fn pop_beside(&mut self, now: Time, others: &OtherShards) -> Option<Dispatched<J>> {
         self.promote(now);
-        let (phase, start_tag, index) = self.first()?;
-        others.allow(phase, start_tag, self.lead()).then(|| self.take(now, phase, start_tag, index))
+        let (phase, start_tag, index) = self.first(others)?;
+        let may_go = others.allow(phase, start_tag, self.lead());
+        may_go.then(|| self.take(now, (phase, start_tag), index, others))
     }
 
     /// The same, if the next request uses a reservation token.
@@ -72,9 +78,9 @@ impl<J> Scheduler<J> {
         others: &OtherShards,
     ) -> Option<Dispatched<J>> {
         self.promote(now);
-        let (phase, start_tag, index) = self.first()?;
-        let may_go = phase != Phase::Fair && others.allow(phase, start_tag, self.lead());
-        may_go.then(|| self.take(now, phase, start_tag, index))
+        let (phase, start_tag, index) = self.first(others)?;
+        let may_go = phase.is_reserved() && others.allow(phase, start_tag, self.lead());
+        may_go.then(|| self.take(now, (phase, start_tag), index, others))
     }
 
     /// How far it may be ahead of the others, as a power of two.

@@ -1,43 +1,71 @@
-//! State of one tenant in a scheduler: its finish tags, its tokens, and its counters.
+//! State of one tenant in a scheduler: its tokens and its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 
+use super::classes::MEDIUM;
+use super::flow::{Flow, Share};
 use super::heap::Heap;
-use super::requests::{Queue, QueuedRequest};
 use super::words::{Pacing, PeriodGrant, SlotCounters, TenantParameters, at};
 use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};
 use crate::scheduling::dsfq::Bound;
 
-/// Whether a slot's first request may be dispatched.
+/// Whether requests of a slot may be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligibility {
     /// In no heap: nothing waits, or no token is left.
     Ineligible,
-    /// In the fair queue of this phase.
-    Eligible(Phase),
+    /// In the fair queue of the urgent phase.
+    Urgent,
+    /// In that of the reserved phase.
+    Reserved,
+    /// In those of the fair phase, with a flow for each class that waits.
+    Fair,
     /// Ahead of its pace.
     Paced,
 }
 
-/// The phases of a dispatch, in their order.
+/// The phases of a dispatch, in their order. The fair phase has a fair queue for each class that
+/// shares by weight; that of medium requests is the only one while classes have no weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Urgent = 0,
     Reserved = 1,
-    Fair = 2,
+    FairHigh = 2,
+    Fair = 3,
+    FairLow = 4,
 }
 
 impl Phase {
-    pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Urgent, Self::Reserved, Self::FairHigh, Self::Fair, Self::FairLow];
 
-    /// The index of its finish tag: no tenant is in both of the first phases.
-    const fn tag_index(self) -> usize {
-        matches!(self, Self::Fair) as usize
+    /// The fair phase of the class with this index.
+    pub(crate) const fn fair(class: usize) -> Self {
+        Self::ALL[2 + class]
+    }
+
+    /// The index of the class of a fair phase.
+    pub(crate) const fn class(self) -> usize {
+        (self as usize).saturating_sub(2)
+    }
+
+    /// The index of its table of slots' indexes in heaps.
+    pub(super) const fn place(self) -> usize {
+        if self.is_reserved() { MEDIUM } else { self.class() }
     }
 
     /// Whether it is for those with reservation tokens.
-    pub(super) const fn is_reserved(self) -> bool {
-        !matches!(self, Self::Fair)
+    pub(crate) const fn is_reserved(self) -> bool {
+        matches!(self, Self::Urgent | Self::Reserved)
+    }
+
+    /// The eligibility of a slot in this phase.
+    pub(super) const fn eligibility(self) -> Eligibility {
+        match self {
+            Self::Urgent => Eligibility::Urgent,
+            Self::Reserved => Eligibility::Reserved,
+            Self::FairHigh | Self::Fair | Self::FairLow => Eligibility::Fair,
+        }
     }
 }
 
@@ -67,8 +95,10 @@ pub(super) struct WaitTimes {
 
 #[derive(Debug)]
 pub(super) struct TenantState {
-    /// The finish tag of its last request, in its reserved phase and in the fair one.
-    finish_tags: [u128; 2],
+    /// The finish tag of its last request in the reserved phase.
+    pub(super) reserved_tag: u128,
+    /// Its medium requests, or all of them.
+    pub(super) flow: Flow,
     /// [`UNIT`] divided by its weight.
     stride: u64,
     pub(super) counts: PeriodGrant,
@@ -102,24 +132,24 @@ pub(super) struct TenantState {
     reserved_used: u32,
     /// When its next request is on the line.
     pub(super) ready_at: Time,
-    /// Work by which later requests are to be delayed, in parts of 2^16 of a unit.
-    debt: u64,
     /// Work at other nodes that the next request is to carry.
     pub(super) pending: u32,
     bound: Bound,
     pub(super) in_flight: u32,
-    pub(super) queue: Queue,
     pub(super) generation: u16,
     pub(super) eligibility: Eligibility,
     flags: u8,
 }
 
-/// The tenant's class is urgent.
-const URGENT: u8 = 1;
-/// Reserved requests count in the fair phase, whose virtual time has not passed them yet.
-const RESERVED_AHEAD: u8 = 2;
 /// All that was served in this period was a payment of what is owed.
-const PAID_ONLY: u8 = 4;
+const PAID_ONLY: u8 = 1;
+/// Reserved requests of the first class count in the fair phase, whose virtual time has not passed
+/// them yet. The bits of the next classes follow.
+const RESERVED_AHEAD: u8 = 2;
+/// The flow of the first class is in its fair queue, likewise.
+const IN_FAIR_QUEUE: u8 = 16;
+/// Urgent requests wait.
+const URGENT: u8 = 128;
 
 // With an entry in a heap and its index there, which it has while requests wait.
 const _: () = assert!(size_of::<TenantState>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
@@ -127,7 +157,8 @@ const _: () = assert!(size_of::<TenantState>() + Heap::<u128>::BYTES + 4 <= BYTE
 impl TenantState {
     pub(super) const fn new(generation: u16) -> Self {
         Self {
-            finish_tags: [0; 2],
+            reserved_tag: 0,
+            flow: Flow::EMPTY,
             stride: UNIT,
             counts: PeriodGrant::UNLIMITED,
             served: 0,
@@ -147,11 +178,9 @@ impl TenantState {
             owed: 0,
             reserved_used: 0,
             ready_at: Time::ZERO,
-            debt: 0,
             pending: 0,
             bound: Bound::ZERO,
             in_flight: 0,
-            queue: Queue::EMPTY,
             generation,
             eligibility: Eligibility::Ineligible,
             flags: 0,
@@ -162,190 +191,72 @@ impl TenantState {
     pub(super) fn set_parameters(&mut self, parameters: TenantParameters) {
         self.stride = UNIT / u64::from(parameters.weight.clamp(1, WEIGHT_MAX));
         self.bound = parameters.bound;
-        if parameters.is_urgent != (self.flags & URGENT != 0) {
-            self.flags ^= URGENT;
-            // A finish tag of one reserved phase means nothing in the other.
-            self.finish_tags[Phase::Reserved.tag_index()] = 0;
-        }
+    }
+
+    /// Its parameters in a fair queue.
+    pub(super) const fn share(&self) -> Share {
+        Share { stride: self.stride, bound: self.bound }
     }
 
     /// Its eligibility at `now`.
     pub(super) fn eligibility_at(&self, discipline: Discipline, now: Time) -> Eligibility {
-        if self.queue.is_empty() {
+        if self.waiting == 0 {
             return Eligibility::Ineligible;
         }
         if !discipline.observes_promises() {
-            return Eligibility::Eligible(Phase::Fair);
+            return Eligibility::Fair;
         }
         if self.served >= self.counts.allowed {
             Eligibility::Ineligible
         } else if self.ready_at > now {
             Eligibility::Paced
         } else if !self.has_reservation_token() {
-            Eligibility::Eligible(Phase::Fair)
+            Eligibility::Fair
+        } else if self.flags & URGENT != 0 {
+            Eligibility::Urgent
         } else {
-            Eligibility::Eligible(self.reserved_phase(discipline))
+            Eligibility::Reserved
         }
     }
 
-    /// The phase in which it uses reservation tokens.
-    pub(super) const fn reserved_phase(&self, discipline: Discipline) -> Phase {
-        let is_urgent = matches!(discipline, Discipline::Unified) && self.flags & URGENT != 0;
-        if is_urgent { Phase::Urgent } else { Phase::Reserved }
+    // Classes.
+
+    /// Whether the flow of a class is in its fair queue.
+    pub(super) const fn is_in(&self, class: usize) -> bool {
+        self.flags & IN_FAIR_QUEUE << class != 0
     }
 
-    // Tags.
-
-    /// The start tag of its first waiting request in a phase at this virtual time.
-    pub(super) fn start_tag<J>(
-        &self,
-        discipline: Discipline,
-        phase: Phase,
-        virtual_time: u128,
-        first: &QueuedRequest<J>,
-    ) -> u128 {
-        let delay = match (discipline, phase) {
-            (Discipline::Fifo, _) => return u128::from(first.number),
-            (Discipline::DsfqTotal | Discipline::DsfqHybrid | Discipline::Unified, Phase::Fair) => {
-                self.delayed(self.applied(discipline, first))
-            }
-            _ => 0,
-        };
-        virtual_time.max(self.finish_tags[phase.tag_index()].saturating_add(delay))
+    pub(super) const fn set_in(&mut self, class: usize, is_in: bool) {
+        let bit = IN_FAIR_QUEUE << class;
+        self.flags = if is_in { self.flags | bit } else { self.flags & !bit };
     }
 
-    /// The work by which a request is delayed, in parts of 2^16 of a unit: a bound is seldom a
-    /// whole number of the smallest requests.
-    fn applied<J>(&self, discipline: Discipline, request: &QueuedRequest<J>) -> u64 {
-        let delay = u64::from(request.delay) << 16;
-        match discipline {
-            Discipline::DsfqTotal => delay,
-            Discipline::DsfqHybrid => delay.min(self.bound.of(request.work)),
-            Discipline::Unified => delay.saturating_add(self.debt).min(self.bound.of(request.work)),
-            _ => 0,
-        }
+    /// Whether reserved requests of a class are ahead in its fair queue.
+    pub(super) const fn is_ahead(&self, class: usize) -> bool {
+        self.flags & RESERVED_AHEAD << class != 0
     }
 
-    /// Moves its finish tag past a request with this start tag, and returns the request's length.
-    pub(super) fn advance<J>(
-        &mut self,
-        discipline: Discipline,
-        phase: Phase,
-        start_tag: u128,
-        request: &QueuedRequest<J>,
-    ) -> u128 {
-        let length = match (discipline, phase) {
-            (Discipline::Fifo, _) => return 0,
-            (Discipline::RoundRobin, _) => u128::from(UNIT),
-            (Discipline::Token, _) | (_, Phase::Urgent | Phase::Reserved) => {
-                self.length(u64::from(request.cost))
-            }
-            _ => self.length(u64::from(request.work)),
-        };
-        self.finish_tags[phase.tag_index()] = start_tag.saturating_add(length);
-        length
+    pub(super) const fn set_ahead(&mut self, class: usize, is_ahead: bool) {
+        let bit = RESERVED_AHEAD << class;
+        self.flags = if is_ahead { self.flags | bit } else { self.flags & !bit };
     }
 
-    /// Moves its finish tags for the part of a request's cost that was not known at its dispatch,
-    /// with phases at these virtual times. Returns the length of that part in `phase`.
-    pub(super) fn extend(
-        &mut self,
-        discipline: Discipline,
-        phase: Phase,
-        virtual_times: [u128; 2],
-        (cost, work): (u32, u32),
-    ) -> u128 {
-        use Discipline::{Fifo, RoundRobin, Token, Unified};
-        let [reserved, fair] = [Phase::Reserved, Phase::Fair].map(Phase::tag_index);
-        let (by_cost, by_work) = (self.length(u64::from(cost)), self.length(u64::from(work)));
-        let mut extend = |tag_index: usize, length: u128| {
-            self.finish_tags[tag_index] =
-                virtual_times[tag_index].max(self.finish_tags[tag_index]).saturating_add(length);
-            length
-        };
-        match (discipline, phase.is_reserved()) {
-            (Fifo | RoundRobin, _) => 0,
-            (Token, uses_reservation) => {
-                extend(if uses_reservation { reserved } else { fair }, by_cost)
-            }
-            (Unified, true) => {
-                extend(fair, by_work);
-                self.flags |= RESERVED_AHEAD;
-                extend(reserved, by_cost)
-            }
-            _ => extend(fair, by_work),
-        }
+    /// Notes whether urgent requests wait.
+    pub(super) const fn set_urgent(&mut self, waits: bool) {
+        self.flags = if waits { self.flags | URGENT } else { self.flags & !URGENT };
     }
 
-    /// Counts a reserved request in the fair phase, which is at this virtual time.
-    pub(super) fn charge<J>(
-        &mut self,
-        virtual_time: u128,
-        window: u128,
-        request: &QueuedRequest<J>,
-    ) {
-        let start_tag = self.start_tag(Discipline::Unified, Phase::Fair, virtual_time, request);
-        self.owe(start_tag, window, request);
-        let _ = self.advance(Discipline::Unified, Phase::Fair, start_tag, request);
-        self.flags |= RESERVED_AHEAD;
-    }
-
-    /// Counts a request that is dispatched in the fair phase. By then virtual time has passed all
-    /// reserved requests.
-    pub(super) fn charge_fair<J>(
-        &mut self,
-        start_tag: u128,
-        window: u128,
-        request: &QueuedRequest<J>,
-    ) {
-        self.owe(start_tag, window, request);
-        self.flags &= !RESERVED_AHEAD;
-    }
-
-    /// Notes the rest of the delay of a request with this start tag in the fair phase, at most as
-    /// much as virtual time moved in the `window`.
-    fn owe<J>(&mut self, start_tag: u128, window: u128, request: &QueuedRequest<J>) {
-        let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
-        let rest = delay - self.applied(Discipline::Unified, request);
-        self.debt = 0;
-        if rest == 0 {
-            return;
-        }
-        // Its start tag without a bound; behind `start_tag` if virtual time has not passed that.
-        let whole = self.finish_tags[Phase::Fair.tag_index()].saturating_add(self.delayed(delay));
-        let ahead = whole.saturating_sub(start_tag).min(window);
-        self.debt = if ahead >= self.delayed(rest) {
-            rest
-        } else {
-            // Less than the rest, which is below 2^64 parts and so 2^108 long.
-            ((ahead << 16) / u128::from(self.stride)) as u64
-        };
-    }
-
-    /// Forgives the lead over `virtual_time` that reserved requests gave it, and with it the rest
-    /// of a fair request before them.
-    pub(super) fn forgive(&mut self, virtual_time: u128) {
-        if self.flags & RESERVED_AHEAD != 0 {
-            self.flags &= !RESERVED_AHEAD;
-            let finish_tag = &mut self.finish_tags[Phase::Fair.tag_index()];
-            *finish_tag = virtual_time.min(*finish_tag);
-        }
+    /// Leaves the heaps, which are emptied, and fair queues.
+    pub(super) const fn leave_heaps(&mut self) {
+        self.eligibility = Eligibility::Ineligible;
+        self.flags &= !(7 * IN_FAIR_QUEUE);
     }
 
     /// Begins anew in new fair queues.
     pub(super) const fn restart(&mut self) {
-        self.finish_tags = [0; 2];
-        self.debt = 0;
-        self.flags &= !RESERVED_AHEAD;
-    }
-
-    fn length(&self, work: u64) -> u128 {
-        u128::from(work) * u128::from(self.stride)
-    }
-
-    /// The length of so many parts of 2^16 of a unit of work.
-    fn delayed(&self, parts: u64) -> u128 {
-        self.length(parts) >> 16
+        self.reserved_tag = 0;
+        self.flow.restart();
+        self.flags &= !(7 * RESERVED_AHEAD);
     }
 
     // Tokens and debts.
@@ -536,7 +447,7 @@ impl TenantState {
             return;
         }
         self.charged_wait = waited;
-        if let Eligibility::Eligible(_) = self.eligibility {
+        if !matches!(self.eligibility, Eligibility::Ineligible | Eligibility::Paced) {
             let reserved = u64::from(passed.reserved.wrapping_sub(seen.reserved));
             let fair = u64::from(passed.fair.wrapping_sub(seen.fair));
             if reserved + fair == 0 {

@@ -37,16 +37,14 @@ impl Slot {
 pub struct TenantParameters {
     /// 1 to [`super::WEIGHT_MAX`]; larger ones count as this, and zero as one.
     pub weight: u32,
-    /// Whether its reserved requests go before those of others.
-    pub is_urgent: bool,
     /// How far it may be delayed for what it was served at other nodes.
     pub bound: Bound,
 }
 
 impl TenantParameters {
-    /// A tenant of this weight, not urgent, that is never delayed.
+    /// A tenant of this weight that is never delayed.
     pub const fn of_weight(weight: u32) -> Self {
-        Self { weight, is_urgent: false, bound: Bound::ZERO }
+        Self { weight, bound: Bound::ZERO }
     }
 }
 

@@ -24,7 +24,7 @@ fn shares() -> Vec<Share> {
 
 #[test]
 fn golden_bytes_of_a_node_s_hello() {
-    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
     let info = NodeInfo {
         name: "n1".into(),
         pid: 300,
@@ -38,13 +38,12 @@ fn golden_bytes_of_a_node_s_hello() {
 
 #[test]
 fn golden_bytes_from_a_controller() {
-    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
     is(&ToNode::Welcome { version: 1, node: NodeId(130) }, &[0, 1, 0x82, 1]);
     let refused = ToNode::Refused { version: 2, reason: "no".into(), retry: true };
     is(&refused, b"\x01\x02\x02no\x01");
-    let tenant = |name: &str, class, weight, is_limited| TenantPlan {
+    let tenant = |name: &str, weight, is_limited| TenantPlan {
         name: name.into(),
-        class,
         weight,
         is_limited,
         minimum_ppm: 100,
@@ -55,13 +54,11 @@ fn golden_bytes_from_a_controller() {
         rounds: 5,
         fallback: Fallback::Reservation,
         discipline: Some(Discipline::Unified),
-        tenants: vec![
-            tenant("kv", Class::High, 100, true),
-            tenant("b", Class::Low, 1_000_000, false),
-        ],
+        class_weights: ClassWeights::new(3, 2, 200),
+        tenants: vec![tenant("kv", 100, true), tenant("b", 1_000_000, false)],
     };
-    let golden =
-        b"\x02\x07\xac\x02\x05\x01\x01\x06\x02\x02kv\x01\x64\x01\x64\x01b\x03\xc0\x84\x3d\x00\x64";
+    let golden = b"\x02\x07\xac\x02\x05\x01\x01\x06\x01\x03\x02\xc8\
+                   \x02\x02kv\x64\x01\x64\x01b\xc0\x84\x3d\x00\x64";
     is(&ToNode::Plan(plan), golden);
     let collect = ToNode::Collect { round_id: ROUND_ID, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
@@ -92,7 +89,7 @@ fn golden_bytes_from_a_controller() {
 
 #[test]
 fn golden_bytes_from_a_node() {
-    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
     let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
