@@ -2,8 +2,8 @@
 //!
 //! A *victim* reads 4 KiB at random, four at a time, at a fifth of the rate that the device can do.
 //! Ten *aggressors* without a reservation disturb it one by one, without any limit. The victim's
-//! times beside each are compared with its times alone in the same round and *lane*: the gate under
-//! test, no control at all, or a peer. The lanes of a gate take turns:
+//! times beside each are compared with its times alone in the same round and *setup*: the gate
+//! under test, no control at all, or a peer. The setups of a gate take turns:
 //!
 //! - **stage**: programs on files, under `tidegate run`; bare; in a control group with limits; and
 //!   with the kernel's scheduler BFQ, both on a loop device.
@@ -25,12 +25,12 @@ use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
 use jobs::{AGGRESSORS, Aggressor, FioFigures, Job, LARGE_READS, READS, Tenant};
-use lanes::{Capacity, Lane, Place};
+use setups::{Capacity, Place, Setup};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 mod jobs;
-mod lanes;
+mod setups;
 
 const BENCH: &str = "isolation";
 /// The size of a tenant's file.
@@ -44,7 +44,7 @@ const TIMES_P999: f64 = 3.0;
 /// cent.
 const SERVED: f64 = 98.0;
 const USED: f64 = 90.0;
-/// With seven lanes and eleven runs of each, a round takes a minute and a half.
+/// With seven setups and eleven runs of each, a round takes a minute and a half.
 const ROUNDS: usize = 3;
 const RUN: Span = Span(500 * Span::MILLISECOND.0);
 const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
@@ -65,24 +65,27 @@ impl Gate {
     }
 }
 
-/// The figures of a lane in all rounds: of the victim alone, and beside each aggressor.
+/// One of the figures.
+type Figure = fn(&FioFigures) -> f64;
+
+/// The figures of a setup in all rounds: of the victim alone, and beside each aggressor.
 #[derive(Clone, Debug, Default)]
 struct Series {
     alone: Vec<FioFigures>,
     beside: Vec<Vec<(FioFigures, f64)>>,
 }
 
-/// A lane, or why there is none, and its figures.
+/// A setup, or why there is none, and its figures.
 struct Contestant {
     name: &'static str,
-    lane: Result<Lane, String>,
+    setup: Result<Setup, String>,
     series: Series,
 }
 
 impl Contestant {
-    fn new(name: &'static str, lane: Result<Lane, Failure>) -> Self {
-        let lane = lane.map_err(|failure| failure.to_string());
-        Self { name, lane, series: Series::default() }
+    fn new(name: &'static str, setup: Result<Setup, Failure>) -> Self {
+        let setup = setup.map_err(|failure| failure.to_string());
+        Self { name, setup, series: Series::default() }
     }
 
     /// One round: the victim alone, then beside each aggressor.
@@ -93,11 +96,11 @@ impl Contestant {
         length: Span,
         place: &Place<'_>,
     ) -> Result<(), Failure> {
-        let Ok(lane) = &mut self.lane else { return Ok(()) };
+        let Ok(setup) = &mut self.setup else { return Ok(()) };
         let mut round = || {
-            let (alone, _) = lane.run(None, rate, length, place)?;
+            let (alone, _) = setup.run(None, rate, length, place)?;
             let beside = aggressors.iter().map(|aggressor| {
-                let (victim, other) = lane.run(Some(aggressor), rate, length, place)?;
+                let (victim, other) = setup.run(Some(aggressor), rate, length, place)?;
                 Ok((victim, other.map_or(0.0, |other| other.iops)))
             });
             Ok::<_, Failure>((alone, beside.collect::<Result<Vec<_>, Failure>>()?))
@@ -109,25 +112,25 @@ impl Contestant {
             }
             Err(failure) => {
                 place.interrupt.check()?;
-                self.lane = Err(failure.to_string());
+                self.setup = Err(failure.to_string());
             }
         }
         Ok(())
     }
 
     /// For each round, a figure of the victim beside an aggressor, divided by the same one alone.
-    fn times(&self, aggressor: usize, figure: fn(&FioFigures) -> f64) -> Vec<f64> {
+    fn times(&self, aggressor: usize, figure: Figure) -> Vec<f64> {
         let rounds = self.series.alone.iter().zip(&self.series.beside);
         rounds.map(|(alone, beside)| figure(&beside[aggressor].0) / figure(alone)).collect()
     }
 
     /// Why it has no figures.
     fn reason(&self) -> String {
-        self.lane.as_ref().err().cloned().unwrap_or_else(|| "it was not measured".into())
+        self.setup.as_ref().err().cloned().unwrap_or_else(|| "it was not measured".into())
     }
 }
 
-/// What one gate's lanes have in common.
+/// What one gate's setups have in common.
 struct Course {
     gate: Gate,
     /// The rate of 4 KiB reads without control, and what the victim requests.
@@ -233,10 +236,9 @@ impl Course {
     ) {
         let [ours, peers @ ..] = contestants else { return };
         let case = |what: &str| format!("{}, {aggressor}: {what}", self.gate.name());
-        let percentiles: [(&str, f64, fn(&FioFigures) -> f64); 2] = [
-            ("p99", TIMES_P99, |figures| figures.p99_ms),
-            ("p99.9", TIMES_P999, |figures| figures.p999_ms),
-        ];
+        let p99: Figure = |figures| figures.p99_ms;
+        let p999: Figure = |figures| figures.p999_ms;
+        let percentiles = [("p99", TIMES_P99, p99), ("p99.9", TIMES_P999, p999)];
         for (name, bound, figure) in percentiles {
             let times = ours.times(index, figure);
             let alone = Median::of(ours.series.alone.iter().map(figure));
@@ -305,7 +307,7 @@ mod tests {
             alone: vec![figures(2_000.0, 0.5); 3],
             beside: vec![vec![(figures(1_980.0, p99_ms), other)]; 3],
         };
-        Contestant { name, lane: Err("it is no real one".into()), series }
+        Contestant { name, setup: Err("it is no real one".into()), series }
     }
 
     #[test]

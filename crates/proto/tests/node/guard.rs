@@ -108,6 +108,6 @@ fn others_have_all_of_the_device_when_no_reads_come() {
         let alone = server.run(server.now.after(length), false);
         let most = length.0 / OTHER.0;
         assert!(alone.others * 100 >= most * 95, "{} of {most} after {stop} ms", alone.others);
-        assert_eq!(server.device.len(), 32, "as many as it takes, after {stop} ms");
+        assert!(server.device.len() >= 31, "all but one that is finished, after {stop} ms");
     }
 }

@@ -1,4 +1,4 @@
-//! The gates and their peers: what stands between the tenants and the device, in lanes that take
+//! The gates and their peers: what stands between the tenants and the device, in setups that take
 //! turns.
 
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ impl Capacity {
 }
 
 /// A path of the tenants' requests to the device. Dropping it ends its processes.
-pub(super) struct Lane {
+pub(super) struct Setup {
     pub(super) name: &'static str,
     targets: [Target; Tenant::ALL.len()],
     means: Means,
@@ -67,7 +67,7 @@ enum Means {
     Priority,
 }
 
-/// Where the files and processes of lanes are.
+/// Where the files and processes of setups are.
 pub(super) struct Place<'a> {
     /// For large files.
     pub(super) work: &'a Scratch,
@@ -87,7 +87,7 @@ fn uri(socket: &Path, export: &str) -> Target {
 }
 
 impl Place<'_> {
-    /// The tenants' files of the lanes without a device or volumes of their own: the aggressors
+    /// The tenants' files of the setups without a device or volumes of their own: the aggressors
     /// share one.
     fn file(&self, tenant: Tenant) -> PathBuf {
         self.work.join(if tenant == Tenant::Victim { "victim" } else { "other" })
@@ -102,14 +102,14 @@ impl Place<'_> {
     }
 
     /// The bare files, which are filled here.
-    pub(super) fn bare(&self) -> Result<Lane, Failure> {
-        let mut lane = Lane::new("no control", self.files(), Means::Target, Vec::new());
-        lane.fill(&Tenant::ALL[..2], self)?;
-        Ok(lane)
+    pub(super) fn bare(&self) -> Result<Setup, Failure> {
+        let mut setup = Setup::new("no control", self.files(), Means::Target, Vec::new());
+        setup.fill(&Tenant::ALL[..2], self)?;
+        Ok(setup)
     }
 
     /// Programs under `tidegate run`, with a budget of less than the device does.
-    pub(super) fn stage(&self, capacity: Capacity) -> Result<Lane, Failure> {
+    pub(super) fn stage(&self, capacity: Capacity) -> Result<Setup, Failure> {
         let budget = capacity.percent(BUDGET_PERCENT);
         let policy = format!(
             "budget = [\"{} iops\", \"{}\"]\n{}",
@@ -118,11 +118,11 @@ impl Place<'_> {
             tenants(capacity)
         );
         let controller = Controller::start("stage", &policy, self.scratch, self.interrupt)?;
-        Ok(Lane::new("stage", self.files(), Means::Stage(controller), Vec::new()))
+        Ok(Setup::new("stage", self.files(), Means::Stage(controller), Vec::new()))
     }
 
     /// The aggressors in a control group with limits, on a loop device.
-    pub(super) fn cgroup(&self, capacity: Capacity) -> Result<Lane, Failure> {
+    pub(super) fn cgroup(&self, capacity: Capacity) -> Result<Setup, Failure> {
         let name = "cgroup throttling";
         let device = LoopDevice::make(&self.work.join("throttled"))?;
         let refused = |why: String| Failure::new(Code::Failure, why);
@@ -130,25 +130,25 @@ impl Place<'_> {
         let throttle = Throttle::new(device.disk.clone()).map_err(refused)?;
         let limits = IoLimits { bandwidth: Rate(rest.bytes), iops: rest.iops };
         let group = throttle.limited("aggressors", limits).map_err(refused)?;
-        let lane = Lane::new(name, device.targets(), Means::Group(group), Vec::new());
-        let mut lane = Lane { _throttle: Some(throttle), _device: Some(device), ..lane };
-        lane.fill(&Tenant::ALL[..2], self)?;
-        Ok(lane)
+        let setup = Setup::new(name, device.targets(), Means::Group(group), Vec::new());
+        let mut setup = Setup { _throttle: Some(throttle), _device: Some(device), ..setup };
+        setup.fill(&Tenant::ALL[..2], self)?;
+        Ok(setup)
     }
 
     /// A loop device with the kernel's scheduler BFQ, which knows the I/O priority of a thread.
-    pub(super) fn bfq(&self) -> Result<Lane, Failure> {
+    pub(super) fn bfq(&self) -> Result<Setup, Failure> {
         let device = LoopDevice::make(&self.work.join("scheduled"))?;
         let path = format!("/sys/block/{}/queue/scheduler", device.disk.name);
         fs::write(path, "bfq").map_err(failure("the kernel has no scheduler BFQ"))?;
-        let lane = Lane::new("BFQ", device.targets(), Means::Priority, Vec::new());
-        let mut lane = Lane { _device: Some(device), ..lane };
-        lane.fill(&Tenant::ALL[..2], self)?;
-        Ok(lane)
+        let setup = Setup::new("BFQ", device.targets(), Means::Priority, Vec::new());
+        let mut setup = Setup { _device: Some(device), ..setup };
+        setup.fill(&Tenant::ALL[..2], self)?;
+        Ok(setup)
     }
 
     /// A gateway and a node on files, in one process.
-    pub(super) fn node(&self, capacity: Capacity) -> Result<Lane, Failure> {
+    pub(super) fn node(&self, capacity: Capacity) -> Result<Setup, Failure> {
         let directory = self.scratch.join("node");
         let (cluster, policy) = (directory.join("cluster.toml"), directory.join("policy.toml"));
         let (controller, socket) = (directory.join("c.sock"), directory.join("nbd.sock"));
@@ -184,14 +184,14 @@ impl Place<'_> {
         let start = Start { name, program, arguments, ..Start::default() };
         let child = self.start(&start, &socket)?;
         let targets = Tenant::ALL.map(|tenant| uri(&socket, tenant.name()));
-        let mut lane = Lane::new("node", targets, Means::Target, vec![child]);
-        lane.fill(&Tenant::ALL, self)?;
-        Ok(lane)
+        let mut setup = Setup::new("node", targets, Means::Target, vec![child]);
+        setup.fill(&Tenant::ALL, self)?;
+        Ok(setup)
     }
 
     /// Stock servers of the bare files, one for the victim and one for the aggressors; with a rate
     /// for that of the aggressors, or without.
-    pub(super) fn nbdkit(&self, rest: Option<Capacity>) -> Result<Lane, Failure> {
+    pub(super) fn nbdkit(&self, rest: Option<Capacity>) -> Result<Setup, Failure> {
         let name = if rest.is_some() { "nbdkit's rate filter" } else { "no control" };
         let folder = if rest.is_some() { "rate" } else { "plain" };
         let mut processes = Vec::new();
@@ -213,7 +213,7 @@ impl Place<'_> {
             let server = if tenant == Tenant::Victim { tenant } else { Tenant::Other };
             uri(&self.scratch.join(&format!("{folder}-{}.sock", server.name())), "")
         });
-        Ok(Lane::new(name, targets, Means::Target, processes))
+        Ok(Setup::new(name, targets, Means::Target, processes))
     }
 
     fn start(&self, start: &Start, socket: &Path) -> Result<Child, Failure> {
@@ -236,7 +236,7 @@ struct Running {
     output: PathBuf,
 }
 
-impl Lane {
+impl Setup {
     fn new(name: &'static str, targets: [Target; 3], means: Means, processes: Vec<Child>) -> Self {
         Self { name, targets, means, processes, _throttle: None, _device: None }
     }
@@ -348,7 +348,7 @@ struct LoopDevice {
 impl LoopDevice {
     /// A device with room for the victim and the aggressors.
     fn make(file: &Path) -> Result<Self, Failure> {
-        let made = fs::File::create(file).and_then(|file| file.set_len(2 * SIZE_MIB << 20));
+        let made = fs::File::create(file).and_then(|file| file.set_len((2 * SIZE_MIB) << 20));
         made.map_err(failure("cannot make a loop device's file"))?;
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--direct-io=on"]).arg(file);
