@@ -109,6 +109,9 @@ pub struct Config {
     pub servers: Option<u32>,
     /// Whether requests take long enough to time some of them.
     pub is_sampled: bool,
+    /// Whether few requests without a reservation go to the device while requests with one are
+    /// served ([`tidegate_algo::capacity::depth`]). There is one shard then.
+    pub is_guarded: bool,
     /// Whether a limited tenant's allowance is spread over the period.
     pub pacing: Pacing,
     /// The rule by which it decides which request is next, until a plan names another.
@@ -127,6 +130,7 @@ impl Default for Config {
             capacity: None,
             servers: None,
             is_sampled: false,
+            is_guarded: false,
             pacing: Pacing::Even,
             discipline: Discipline::default(),
             cost: CostModel::default(),
@@ -167,7 +171,11 @@ impl<B, T: Threading> fmt::Debug for Node<B, T> {
 impl<B, T: Threading> Node<B, T> {
     /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
-        let shards = Shards::new(config.shards, config.depth, config.discipline, config.pacing);
+        let Config { depth, discipline, pacing, .. } = config;
+        let shards = match config.is_guarded {
+            true => Shards::guarded(depth, discipline, pacing),
+            false => Shards::new(config.shards, depth, discipline, pacing),
+        };
         let control = NodeControl::new(now, info, config, &shards);
         let measure = Measure::new(&config);
         measure.set_capacity(control.capacity());
@@ -303,7 +311,7 @@ impl<B, T: Threading> Node<B, T> {
         batch: &mut Vec<Request<B>>,
     ) -> Time {
         let now = self.shards.fill_with((home, most), clock.now(), clock, batch, accept);
-        self.shards.note(now)
+        self.shards.note(now).min(self.measure.deadline())
     }
 
     /// Requests go to the device: one that is measured, alone so that nothing else is taken for its
@@ -347,6 +355,7 @@ impl<B, T: Threading> Node<B, T> {
         for request in finished.iter_mut() {
             headroom += request.count();
             shards |= 1 << request.slot.shard();
+            self.measure.on_return(now, request, self.shards.device());
             self.measure.on_completion(now, request, self.shards.device());
         }
         let next = self.shards.next(now, home).unwrap_or(shards.trailing_zeros() as usize);
@@ -456,6 +465,7 @@ impl<B, T: Threading> Node<B, T> {
         if now >= self.ends() {
             self.coordinate(clock, |control, now| control.advance(now, &self.shards));
         }
+        self.measure.advance(now, self.shards.device());
         now
     }
 
@@ -467,7 +477,7 @@ impl<B, T: Threading> Node<B, T> {
     /// When [`Self::advance`] and [`Self::fill`] are to be called though nothing else happens: the
     /// end of the period, or the moment at which the next request may go to the device.
     pub fn next_deadline(&self) -> Time {
-        self.ends().min(self.shards.next_eligible())
+        self.ends().min(self.shards.next_eligible()).min(self.measure.deadline())
     }
 
     /// Changes the control, and publishes its state.

@@ -45,6 +45,10 @@ pub struct Device {
     /// The most requests at a time for now: at most the depth.
     limit: AtomicU32,
     in_flight: AtomicU32,
+    /// Of those, the ones without a reservation, and the most of them for now. They are counted at
+    /// a device that may hold them back.
+    others: AtomicU32,
+    others_limit: AtomicU32,
     /// Since when it has been busy, or [`IDLE`].
     since: AtomicU64,
     /// For how long it was, before that.
@@ -78,6 +82,8 @@ impl Device {
             depth: depth.max(1),
             limit: AtomicU32::new(depth.max(1)),
             in_flight: AtomicU32::new(0),
+            others: AtomicU32::new(0),
+            others_limit: AtomicU32::new(u32::MAX),
             since: AtomicU64::new(IDLE),
             busy: AtomicU64::new(0),
             shards: (0..shards).map(|_| Finished::default()).collect(),
@@ -96,6 +102,31 @@ impl Device {
         if self.limit.load(Ordering::Relaxed) != requests {
             self.limit.store(requests, Ordering::Relaxed);
         }
+    }
+
+    /// From now on at most so many requests without a reservation at a time. Those that are there
+    /// stay.
+    pub fn set_others_limit(&self, requests: u32) {
+        if self.others_limit.load(Ordering::Relaxed) != requests {
+            self.others_limit.store(requests, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one more request without a reservation may go there, as far as their own limit says.
+    #[inline]
+    pub fn admits_others(&self) -> bool {
+        let limit = self.others_limit.load(Ordering::Relaxed);
+        limit == u32::MAX || self.others.load(Ordering::SeqCst) < limit
+    }
+
+    /// So many requests without a reservation go there.
+    pub fn add_others(&self, requests: u32) {
+        self.others.fetch_add(requests, Ordering::SeqCst);
+    }
+
+    /// So many requests without a reservation are finished. Returns how many were there with them.
+    pub fn remove_others(&self, requests: u32) -> u32 {
+        self.others.fetch_sub(requests, Ordering::SeqCst)
     }
 
     /// Requests that are there, or for which headroom was taken.

@@ -16,6 +16,7 @@ mod bucket;
 mod child;
 mod haechi;
 mod idle;
+mod isolation;
 mod layered;
 mod limits;
 mod machine;
@@ -195,13 +196,15 @@ pub(crate) enum Bench {
     Sim,
     /// An idle cluster
     Idle,
+    /// A tenant with a reservation beside ten others, at each kind of gate
+    Isolation,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
     FatTree,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 9] = [
+    const LIVE: [Self; 10] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -211,6 +214,7 @@ impl Bench {
         Self::Haechi,
         Self::Sim,
         Self::Idle,
+        Self::Isolation,
     ];
 }
 
@@ -266,6 +270,9 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Idle) {
         idle::rows(plan, &interrupt, report)?;
+    }
+    if benches.contains(&Bench::Isolation) {
+        isolation::rows(plan, &interrupt, report)?;
     }
     Ok(())
 }

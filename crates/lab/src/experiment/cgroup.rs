@@ -26,6 +26,19 @@ pub(crate) struct Throttle {
     was_switched_on: bool,
 }
 
+/// Limits on what a group reads and on what it writes, each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IoLimits {
+    pub(crate) bandwidth: Rate,
+    /// Requests per second.
+    pub(crate) iops: u64,
+}
+
+/// A limit, with its file of version 1 and its name of version 2.
+type Limit = (&'static str, &'static str, u64);
+
+const READ_BANDWIDTH: (&str, &str) = ("blkio.throttle.read_bps_device", "rbps");
+
 /// Of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
@@ -64,11 +77,34 @@ impl Throttle {
     /// # Errors
     /// If the kernel refuses, in its words.
     pub(crate) fn group(&self, name: &str, limit: Rate) -> Result<Group, String> {
+        let (file, key) = READ_BANDWIDTH;
+        self.group_with(name, &[(file, key, limit.0)])
+    }
+
+    /// A new group whose processes together stay within limits.
+    ///
+    /// # Errors
+    /// If the kernel refuses, in its words.
+    pub(crate) fn limited(&self, name: &str, limits: IoLimits) -> Result<Group, String> {
+        let (file, key) = READ_BANDWIDTH;
+        let limits = [
+            (file, key, limits.bandwidth.0),
+            ("blkio.throttle.write_bps_device", "wbps", limits.bandwidth.0),
+            ("blkio.throttle.read_iops_device", "riops", limits.iops),
+            ("blkio.throttle.write_iops_device", "wiops", limits.iops),
+        ];
+        self.group_with(name, &limits)
+    }
+
+    fn group_with(&self, name: &str, limits: &[Limit]) -> Result<Group, String> {
         let name = format!("tidegate-demo-{}-{name}", std::process::id());
         let group = Group { path: self.root.join(name) };
-        let (file, text) = setting(self.version, &self.disk.number, limit);
+        let write = |limit: &Limit| {
+            let (file, text) = setting(self.version, &self.disk.number, *limit);
+            fs::write(group.path.join(file), text)
+        };
         fs::create_dir(&group.path)
-            .and_then(|()| fs::write(group.path.join(file), text))
+            .and_then(|()| limits.iter().try_for_each(write))
             .map_err(|error| self.refused(&error))?;
         Ok(group)
     }
@@ -145,11 +181,11 @@ fn has_io(root: &Path) -> bool {
     controllers.split_whitespace().any(|word| word == "io")
 }
 
-/// The file that holds a limit on reading, and what to write there.
-fn setting(version: Version, disk: &str, limit: Rate) -> (&'static str, String) {
+/// The file that holds a limit, and what to write there.
+fn setting(version: Version, disk: &str, (file, key, limit): Limit) -> (&'static str, String) {
     match version {
-        Version::One => ("blkio.throttle.read_bps_device", format!("{disk} {}", limit.0)),
-        Version::Two => ("io.max", format!("{disk} rbps={}", limit.0)),
+        Version::One => (file, format!("{disk} {limit}")),
+        Version::Two => ("io.max", format!("{disk} {key}={limit}")),
     }
 }
 
@@ -177,7 +213,8 @@ mod tests {
 
     #[test]
     fn limits_are_written_as_each_version_wants_them() {
-        let limit = Rate(150 << 20);
+        let (file, key) = READ_BANDWIDTH;
+        let limit = (file, key, 150 << 20);
         let one = setting(Version::One, "254:0", limit);
         assert_eq!(one, ("blkio.throttle.read_bps_device", "254:0 157286400".into()));
         let two = setting(Version::Two, "254:0", limit);

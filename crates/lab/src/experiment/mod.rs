@@ -27,11 +27,11 @@ use tidegate_model::{Rate, Span};
 use tidegate_console::clock::{self, Clock};
 use tidegate_console::failure::{Code, Failure};
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod chart;
 pub(crate) mod child;
 pub(crate) mod controller;
-mod disk;
+pub(crate) mod disk;
 pub(crate) mod dsfq;
 pub(crate) mod e2e;
 pub(crate) mod figure10;

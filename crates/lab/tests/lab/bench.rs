@@ -49,6 +49,21 @@ fn programs_that_cannot_be_run_have_a_reason() {
     }
 }
 
+/// Without a shim there is no stage to measure, and not every machine has all peers.
+#[test]
+fn a_tenant_is_measured_beside_another_one_at_each_gate() {
+    let rows = rows("isolation", &[]);
+    let case = |row: &&Value, gate: &str| row["case"].as_str().unwrap().starts_with(gate);
+    let of = |gate: &str| rows.iter().filter(|row| case(row, gate)).count();
+    assert!(matches!((of("stage, "), of("node, ")), (4 | 8, 6)), "{rows:#?}");
+    for row in &rows {
+        let reason = row["reason"].as_str().unwrap_or_default();
+        let is_measured = |field: &str| row[field].as_f64().is_some_and(|value| value > 0.0);
+        assert!(is_measured("value") && is_measured("peer_value") || !reason.is_empty(), "{row}");
+        assert!(is_measured("value") || !case(&row, "node, "), "{row}");
+    }
+}
+
 #[test]
 fn the_scheduler_is_measured_and_probed() {
     let measured = rows("scheduler", &[]);

@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use tidegate_algo::capacity::depth::DepthControl;
 use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
 use tidegate_algo::scheduling::device::Device;
 use tidegate_model::{Iops, Span, Time};
@@ -24,6 +25,10 @@ pub(super) struct Measure<T: Threading> {
     /// The capacity that the node assumes of the device, in units per second; zero if unknown.
     capacity: AtomicU64,
     range: AtomicU32,
+    /// How many requests without a reservation the device may have; none for any number.
+    depth: Option<T::Mutex<DepthControl>>,
+    /// When that changes by itself.
+    deadline: AtomicU64,
 }
 
 impl<T: Threading> Measure<T> {
@@ -33,7 +38,43 @@ impl<T: Threading> Measure<T> {
             is_sampled: config.is_sampled,
             capacity: AtomicU64::new(0),
             range: AtomicU32::new(RANGE_FIRST),
+            depth: config.is_guarded.then(|| T::Mutex::new(DepthControl::new(config.depth))),
+            deadline: AtomicU64::new(Time::MAX.0),
         }
+    }
+
+    /// When [`Self::advance`] is to be called; [`Time::MAX`] for never.
+    pub(super) fn deadline(&self) -> Time {
+        Time(self.deadline.load(Ordering::Relaxed))
+    }
+
+    /// Ends what has lasted long enough.
+    pub(super) fn advance(&self, now: Time, device: &Device) {
+        if now >= self.deadline() {
+            self.control_depth(device, |control| control.advance(now));
+        }
+    }
+
+    /// A request is back from the device: with a reservation it says how long others make it wait.
+    pub(super) fn on_return<B>(&self, now: Time, request: &Request<B>, device: &Device) {
+        if self.depth.is_none() {
+            return;
+        }
+        if !request.is_reserved {
+            let others = device.remove_others(request.count());
+            self.control_depth(device, |control| control.on_other(now, others));
+        } else if !request.is_piece && !request.is_measured() {
+            // Of a piece, the time of its job's first one is known only.
+            self.control_depth(device, |control| control.on_reserved(now, request.dispatched));
+        }
+    }
+
+    fn control_depth(&self, device: &Device, change: impl FnOnce(&mut DepthControl)) {
+        let Some(control) = &self.depth else { return };
+        let mut control = control.lock();
+        change(&mut control);
+        device.set_others_limit(control.limit());
+        self.deadline.store(control.deadline().0, Ordering::Relaxed);
     }
 
     pub(super) fn set_capacity(&self, capacity: Option<Iops>) {

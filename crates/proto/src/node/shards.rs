@@ -44,6 +44,8 @@ pub struct Shards<J, T: Threading = SingleThreaded> {
     shard_heads: ShardHeads,
     shards: Box<[Shard<J, T>]>,
     device: Device,
+    /// Requests without a reservation may be kept back, and are counted.
+    is_guarded: bool,
     /// The most that one thread takes out before it works: its even part of the depth.
     share: usize,
 }
@@ -87,8 +89,15 @@ impl<J, T: Threading> Shards<J, T> {
             shards: (0..count as u16).map(shard).collect(),
             shard_heads,
             share: (device.depth() as usize).div_ceil(count),
+            is_guarded: false,
             device,
         }
+    }
+
+    /// As [`Self::new`], with one shard; requests without a reservation may be kept back
+    /// ([`Device::set_others_limit`]).
+    pub(super) fn guarded(depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
+        Self { is_guarded: true, ..Self::new(1, depth, discipline, pacing) }
     }
 
     /// How many there are.
@@ -141,7 +150,12 @@ impl<J, T: Threading> Shards<J, T> {
         {
             let mut visit = self.visit(shard);
             now = clock.now();
+            let before = batch.len();
             visit.take_with(now, (0, most), batch, &mut accept);
+            if batch.len() == before && !self.device.admits_others() {
+                // The next request is kept back until another one is finished.
+                break;
+            }
         }
         now
     }
@@ -265,8 +279,16 @@ impl<J, T: Threading> Visit<'_, J, T> {
             if room == 0 {
                 break;
             }
-            let Some(next) = scheduler.pop_beside(now, others) else { break };
+            let next = match device.admits_others() {
+                true => scheduler.pop_beside(now, others),
+                false => scheduler.pop_reserved_beside(now, others),
+            };
+            let Some(next) = next else { break };
+            let is_other = !next.is_reserved;
             let (job, count) = accept(now, next);
+            if is_other && shards.is_guarded {
+                device.add_others(count);
+            }
             batch.push(job);
             if count > room {
                 device.overdraw(count - room);
@@ -353,5 +375,33 @@ mod tests {
         visit.complete(now, reserved, 1);
         visit.take(now, 1, &mut batch);
         assert_eq!((batch, shards.device().in_flight()), (vec![true], 4));
+    }
+
+    #[test]
+    fn others_are_kept_back_from_a_guarded_device_and_reserved_requests_are_not() {
+        let now = Time::ZERO;
+        let shards: Shards<bool> = Shards::guarded(8, Discipline::Token, Pacing::Even);
+        let mut visit = shards.visit(0);
+        let slot = visit.add(TenantParameters::of_weight(1));
+        visit.grant(now, slot, PeriodGrant { reserved: 100, allowed: u64::MAX });
+        drop(visit);
+        let ask = |slot: Slot, is_reserved: bool| {
+            let mut visit = shards.visit(0);
+            (0..4).for_each(|_| visit.push(now, slot, RequestCost::ONE, is_reserved));
+            drop(visit);
+            let mut batch = Vec::new();
+            shards.fill(0, now, &mut batch);
+            batch
+        };
+        shards.device().set_others_limit(2);
+        assert_eq!(ask(Slot::UNATTRIBUTED, false), [false; 2], "the limit of the others");
+        assert_eq!(ask(slot, true), [true; 4], "which holds for the others only");
+        // A reserved request that is finished makes no room for others, and another one does.
+        let mut batch = Vec::new();
+        shards.visit(0).take(now, 1, &mut batch);
+        assert_eq!((batch.len(), shards.device().in_flight()), (0, 5));
+        assert_eq!(shards.device().remove_others(1), 2);
+        shards.visit(0).take(now, 1, &mut batch);
+        assert_eq!((batch, shards.device().in_flight()), (vec![false], 5));
     }
 }

@@ -4,6 +4,7 @@
 
 mod device;
 mod grants;
+mod guard;
 mod latency;
 mod limits;
 mod one_by_one;
