@@ -11,6 +11,7 @@ use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer, Waits};
 use tidegate_proto::message::Hello;
+use tidegate_proto::recording::collector::{CollectError, RecordingPart};
 use tidegate_proto::stats::delays::Delays;
 use tidegate_proto::stats::latency::Latencies;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -31,6 +32,9 @@ pub(crate) const INPUTS_MAX: usize = 1024;
 /// The number of cycle durations that are kept one by one.
 const CYCLES_KEPT: usize = 1024;
 
+/// The answer to an operator who records.
+pub(crate) type Recorded = Result<RecordingPart, CollectError>;
+
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A peer has sent its hello; `peer` is its process.
@@ -43,6 +47,8 @@ pub(crate) enum Input {
     Survey { reply: oneshot::Sender<Survey> },
     /// A request for the reasons of a tenant's delays.
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
+    /// An operator records, and asks for what has come.
+    Record { session: u64, is_last: bool, reply: oneshot::Sender<Recorded> },
     /// A policy is stored and has to be put in force.
     Apply {
         revision: u64,
@@ -153,6 +159,9 @@ impl Machine {
             }
             Input::Delays { tenant, reply } => {
                 let _ = reply.send(self.delays(now, &tenant));
+            }
+            Input::Record { session, is_last, reply } => {
+                let _ = reply.send(self.controller.record(now, session, is_last));
             }
             Input::Apply { revision, policy, tenant_nodes, done } => {
                 self.controller.set_home_nodes(tenant_nodes);

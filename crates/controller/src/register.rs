@@ -8,6 +8,7 @@ use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
+use tidegate_proto::recording::collector::{CollectError, RecordingPart};
 use tidegate_proto::stats::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,6 +85,15 @@ pub(crate) enum DelaysError {
     NoCluster,
     #[error(transparent)]
     Unknown(#[from] UnknownTenant),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+}
+
+/// Why nothing is recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error(transparent)]
+    Collect(#[from] CollectError),
     #[error(transparent)]
     Stopping(#[from] Stopping),
 }
@@ -217,6 +227,18 @@ impl Register {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
         answer.await.map_err(|_| Stopping)
+    }
+
+    /// What gateways have recorded since the last call; zero begins a recording.
+    pub(crate) async fn record(
+        &self,
+        session: u64,
+        is_last: bool,
+    ) -> Result<RecordingPart, RecordError> {
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Record { session, is_last, reply };
+        self.inputs.send(input).await.map_err(|_| Stopping)?;
+        Ok(answer.await.map_err(|_| Stopping)??)
     }
 
     /// Why requests of a tenant were delayed in the last minute.
