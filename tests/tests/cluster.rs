@@ -21,6 +21,7 @@ mod slots;
 mod split;
 mod stores;
 mod together;
+mod twin;
 mod watched;
 
 use std::fs;
