@@ -17,6 +17,7 @@ pub mod node_machine;
 pub mod policy;
 pub mod pshift;
 pub mod queue;
+pub mod recording;
 pub mod stage;
 pub mod table;
 pub mod tape;
@@ -36,7 +37,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "codec", run: codec::run, seeds: codec::seeds, words: &[] },
     Target { name: "policy", run: policy::run, seeds: policy::seeds, words: policy::WORDS },
     Target { name: "table", run: table::run, seeds: table::seeds, words: table::WORDS },
@@ -65,6 +66,12 @@ pub const TARGETS: [Target; 17] = [
         words: &[],
     },
     Target { name: "pshift", run: pshift::run, seeds: pshift::seeds, words: &[] },
+    Target {
+        name: "recording",
+        run: recording::run,
+        seeds: recording::seeds,
+        words: recording::WORDS,
+    },
     Target { name: "trace_msr", run: trace::msr, seeds: trace::msr_seeds, words: trace::WORDS },
     Target {
         name: "trace_systor",

@@ -22,6 +22,7 @@ mod slots;
 mod split;
 mod stores;
 mod together;
+mod twin;
 mod watched;
 
 use std::fs;

@@ -85,6 +85,11 @@ fn pshift() {
 }
 
 #[test]
+fn recordings() {
+    brief("recording", 5_000);
+}
+
+#[test]
 fn traces() {
     brief("trace_msr", 5_000);
     brief("trace_systor", 5_000);

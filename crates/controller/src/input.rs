@@ -8,6 +8,7 @@ use tidegate_model::{Discipline, NodeId, Policy};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{ConnectionId, FromPeer, Peer, Waits};
 use tidegate_proto::message::Hello;
+use tidegate_proto::recording::collector::{CollectError, RecordingPart};
 use tidegate_proto::stats::delays::{Delays, UnknownTenant};
 use tidegate_proto::stats::latency::Latencies;
 use tokio::sync::oneshot;
@@ -17,6 +18,9 @@ use crate::peer_link::PeerLink;
 
 /// Inputs that may wait for the machine. While the queue is full, no connection is read.
 pub(crate) const INPUTS_MAX: usize = 1024;
+
+/// The answer to an operator who records.
+pub(crate) type Recorded = Result<RecordingPart, CollectError>;
 
 /// An input of the machine.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) enum Input {
     Survey { reply: oneshot::Sender<Survey> },
     /// A request for the reasons of a tenant's delays.
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
+    /// An operator records, and asks for the requests so far.
+    Record { session: u64, is_last: bool, reply: oneshot::Sender<Recorded> },
     /// A policy is stored and has to be put in force.
     Apply {
         revision: u64,
@@ -69,6 +75,15 @@ pub(crate) enum DelaysError {
     NoCluster,
     #[error(transparent)]
     Unknown(#[from] UnknownTenant),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+}
+
+/// Why nothing is recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error(transparent)]
+    Collect(#[from] CollectError),
     #[error(transparent)]
     Stopping(#[from] Stopping),
 }

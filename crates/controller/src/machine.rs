@@ -112,6 +112,9 @@ impl Machine {
             Input::Delays { tenant, reply } => {
                 let _ = reply.send(self.delays(now, &tenant));
             }
+            Input::Record { session, is_last, reply } => {
+                let _ = reply.send(self.controller.record(now, session, is_last));
+            }
             Input::Apply { revision, policy, tenant_nodes, done } => {
                 self.controller.set_home_nodes(tenant_nodes);
                 self.controller.apply(now, revision, *policy);

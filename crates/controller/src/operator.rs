@@ -86,6 +86,10 @@ async fn answer(request: Request, register: &Register) -> Reply {
             Ok(delays) => json(&delays),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
+        Request::Record { session, is_last } => match register.record(session, is_last).await {
+            Ok(part) => json(&part),
+            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+        },
         Request::Policy => match register.policy().await {
             Some(policy) => json(&policy),
             None => {

@@ -7,11 +7,12 @@ use tidegate_fabric::clock::unix_ms;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
+use tidegate_proto::recording::collector::RecordingPart;
 use tidegate_proto::stats::delays::Delays;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::difference::difference;
-use crate::input::{DelaysError, Input, Stopping, Survey};
+use crate::input::{DelaysError, Input, RecordError, Stopping, Survey};
 use crate::nodes::{self, TenantNodes};
 use crate::store::{Draft, PolicyStore, PutError, StoreError};
 
@@ -205,6 +206,18 @@ impl Register {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
         answer.await.map_err(|_| Stopping)
+    }
+
+    /// What gateways have recorded since the last call; zero begins a recording.
+    pub(crate) async fn record(
+        &self,
+        session: u64,
+        is_last: bool,
+    ) -> Result<RecordingPart, RecordError> {
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Record { session, is_last, reply };
+        self.inputs.send(input).await.map_err(|_| Stopping)?;
+        Ok(answer.await.map_err(|_| Stopping)??)
     }
 
     /// Why requests of a tenant were delayed in the last minute.

@@ -1,4 +1,5 @@
-//! The agent: one thread that receives the policy from the controller, and sends it the counters.
+//! The agent: one thread that receives the policy from the controller, and sends it the counters,
+//! and requests that are recorded.
 //!
 //! The gateway never waits for its controller. Until it connects, the cluster file names the owners
 //! of requests; while the controller is unreachable, the last policy does.
@@ -84,7 +85,12 @@ impl AgentState {
                 self.faults.clear();
                 self.latency.clear();
             }
-            let patience = clock::until(self.controller.next_attempt());
+            let recorder = &self.stats.volumes.counts.recorder;
+            if recorder.ends() <= now || !self.controller.is_open() {
+                recorder.end();
+            }
+            let next = self.controller.next_attempt().min(recorder.ends());
+            let patience = clock::until(next);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("the gateway's agent cannot wait for events: {error}");
@@ -120,6 +126,14 @@ impl AgentState {
                         self.controller.send(&self.reactor, clock::now(), &faults);
                     }
                     self.send_counts();
+                }
+                ToGateway::Record { session } => {
+                    let now = clock::now();
+                    let batch = self.stats.volumes.counts.recorder.on_question(now, session);
+                    if let Some(batch) = batch {
+                        let recorded = FromGateway::Recorded(batch);
+                        self.controller.send(&self.reactor, now, &recorded);
+                    }
                 }
                 // The link has ended.
                 ToGateway::Refused { .. } => {}

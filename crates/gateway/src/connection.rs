@@ -31,6 +31,7 @@ use crate::nbd::{node_command, refusal, refuse};
 use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
+use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, Volumes};
 use crate::worker::{self, Charge, ServerContext};
 
@@ -545,6 +546,12 @@ impl worker::Frontend for Frontend {
 
     fn received_at(completed: &Completed) -> Time {
         completed.request.received_at
+    }
+
+    fn extent(&self, completed: &Completed) -> Option<(&str, Extent)> {
+        let InFlightRequest { volume, offset, length, .. } = completed.request;
+        let extent = Extent::new(self.volumes.layout(volume), offset, length);
+        Some((&self.volumes.volume(volume).name, extent))
     }
 
     fn abandon(&mut self, token: u64) {

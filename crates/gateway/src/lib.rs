@@ -25,6 +25,7 @@ mod nodes;
 mod owners;
 mod parts;
 mod reachability;
+mod recorder;
 mod running;
 mod status;
 mod unreported_costs;

@@ -15,6 +15,7 @@ use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure};
 use crate::clock;
 use crate::owners::Register;
 use crate::reachability::Reachability;
+use crate::recorder::Recorder;
 use crate::worker::ServerContext;
 
 /// Every fault, and its name in the status.
@@ -103,6 +104,8 @@ pub(crate) struct ServerCounters {
     /// In the order of [`REASONS`].
     turned_away: [AtomicU64; REASONS.len()],
     refused: AtomicU64,
+    /// The requests themselves, while they are recorded.
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 impl ServerCounters {
@@ -113,6 +116,7 @@ impl ServerCounters {
             admitted: AtomicU64::new(0),
             turned_away: Default::default(),
             refused: AtomicU64::new(0),
+            recorder: Arc::default(),
         }
     }
 
@@ -149,7 +153,7 @@ impl ServerCounters {
 /// All counters of a gateway, and its identity.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    /// The server of volumes.
+    /// The server of volumes, and the recorder of its requests.
     pub(crate) volumes: Arc<ServerContext>,
     /// Volumes whose parts do not belong together.
     reachability: Arc<Reachability>,

@@ -27,6 +27,7 @@ use crate::clock;
 use crate::config::Limits;
 use crate::nodes::LONG;
 use crate::owners::{Register, Table};
+use crate::recorder::Recorded;
 use crate::status::{ServerCounters, TurnedAway};
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
@@ -151,6 +152,8 @@ struct ClientEntry<C> {
     moved: u64,
     /// It has held memory and moved hardly anything since the search before.
     is_stalled: bool,
+    /// Its number in a recording.
+    recorded: Recorded,
 }
 
 impl<S: Frontend> Worker<S> {
@@ -356,6 +359,7 @@ impl<S: Frontend> Worker<S> {
             is_waiting,
             moved,
             is_stalled,
+            recorded: None,
         });
         self.frontend.budget().enter();
         if let Err(error) = added {

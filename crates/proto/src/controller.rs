@@ -55,7 +55,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::GateKind;
-use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
+use tidegate_model::{Discipline, Event, GatewayId, NodeId, Policy, Time};
 
 use crate::budgets::Budgets;
 pub use crate::budgets::Waits;
@@ -63,7 +63,8 @@ use crate::cluster::message::{FromNode, NodeInfo};
 use crate::cluster::split::{self, Split};
 use crate::cluster::status::ClusterStatus;
 use crate::cluster::{self, Cluster};
-use crate::message::{Hello, ToGateway};
+use crate::message::{FromGateway, Hello, ToGateway};
+use crate::recording::collector::{CollectError, Collector, RecordingPart};
 use crate::session::{Action, PeerId, Sessions, same_version, shortened};
 pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
 use crate::stats::ClusterStats;
@@ -117,6 +118,7 @@ pub struct Controller {
     cluster: Option<Cluster>,
     split: Split,
     stats: ClusterStats,
+    collector: Collector,
     outputs: VecDeque<Output>,
 }
 
@@ -140,6 +142,7 @@ impl Controller {
             budgets: Budgets::new(now, at(GateKind::Stage)),
             policy,
             stats,
+            collector: Collector::default(),
             outputs: VecDeque::new(),
         };
         controller.collect();
@@ -176,7 +179,8 @@ impl Controller {
             self.outputs.extend(refusal);
             self.outputs.push_back(Output::Close { connection: earlier });
         }
-        if let PeerId::Gateway(_) = id {
+        if let PeerId::Gateway(gateway) = id {
+            self.on_recorder_left(gateway);
             self.send_policy(connection);
         }
         self.collect();
@@ -240,6 +244,9 @@ impl Controller {
                     cluster.on_message(now, node, message);
                 }
             }
+            (Some(PeerId::Gateway(gateway)), FromPeer::Gateway(FromGateway::Recorded(batch))) => {
+                self.collector.on_batch(gateway, self.stats.gateway(gateway), batch);
+            }
             (Some(PeerId::Gateway(gateway)), FromPeer::Gateway(message)) => {
                 self.stats.on_message(now, gateway, message);
             }
@@ -256,7 +263,7 @@ impl Controller {
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
         let Some(peer) = self.sessions.peer(connection) else { return };
         self.sessions.close(peer);
-        self.stats.on_closed(peer, reason);
+        self.on_left(peer, reason);
         match (peer, &mut self.cluster) {
             (PeerId::Stage(stage), _) => self.budgets.on_closed(now, stage, reason),
             (PeerId::Node(node), Some(cluster)) => cluster.on_closed(now, node, reason),
@@ -264,6 +271,43 @@ impl Controller {
             (PeerId::Gateway(_) | PeerId::Node(_), _) => {}
         }
         self.collect();
+    }
+
+    /// Counters and recordings of this peer go on without it.
+    fn on_left(&mut self, peer: PeerId, reason: &str) {
+        self.stats.on_closed(peer, reason);
+        if let PeerId::Gateway(gateway) = peer {
+            self.on_recorder_left(gateway);
+        }
+    }
+
+    /// The process or the connection of a gateway that may have recorded is another one now.
+    fn on_recorder_left(&mut self, gateway: GatewayId) {
+        self.collector.on_closed(gateway, self.stats.gateway(gateway));
+    }
+
+    /// An operator records: see [`crate::message::Request::Record`].
+    ///
+    /// # Errors
+    /// If no gateway is connected, another operator records, or the recording has ended.
+    pub fn record(
+        &mut self,
+        now: Time,
+        session: u64,
+        is_last: bool,
+    ) -> Result<RecordingPart, CollectError> {
+        let gateways: Vec<ConnectionId> = self.sessions.gateways().collect();
+        let session = match session {
+            0 => self.collector.begin(now, gateways.len())?,
+            session => session,
+        };
+        let part = self.collector.take(now, (session, is_last), gateways.len())?;
+        let session = if is_last { 0 } else { session };
+        for to in gateways {
+            let message = ToPeer::Gateway(ToGateway::Record { session });
+            self.outputs.push_back(Output::Send { to, message });
+        }
+        Ok(part)
     }
 
     /// Brings a policy into force.
@@ -354,7 +398,7 @@ impl Controller {
                 Action::Close(peer) => {
                     if let Some(connection) = self.sessions.close(peer) {
                         self.outputs.push_back(Output::Close { connection });
-                        self.stats.on_closed(peer, "it was closed");
+                        self.on_left(peer, "it was closed");
                     }
                 }
                 Action::Publish(event) => self.outputs.push_back(Output::Event(event)),

@@ -7,7 +7,7 @@
 //!   ([`cluster`]), and read counters ([`stats`])
 //! - [`stage`]: one stage; [`node`]: one storage node; [`data_node`]: the messages of data nodes
 //! - [`gateway`]: splits requests over the nodes of a volume; [`data`]: the frames between gateway
-//!   and node
+//!   and node; [`recording`]: the load of gateways in a file
 //!
 //! A daemon is a state machine without I/O: `on_…` takes an event, `poll_output` returns the next
 //! action, and `next_deadline` returns when to call again. The live daemons and the simulator run
@@ -27,6 +27,7 @@ pub mod gateway;
 pub mod message;
 pub mod node;
 pub mod pages;
+pub mod recording;
 pub mod retry;
 pub mod session;
 pub mod stage;

@@ -21,6 +21,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
+use crate::recording::Batch;
 use crate::stats::latency::RequestLatency;
 use crate::stats::message::{GatewayCounts, GatewayPressure};
 
@@ -85,6 +86,12 @@ pub enum ToGateway {
     },
     /// Asks for [`FromGateway::Counts`].
     Count,
+    /// Asks for [`FromGateway::Recorded`], and to go on recording for [`crate::recording::LEASE`].
+    Record {
+        /// The recording; another one than before begins a new one. Zero ends it, without an
+        /// answer.
+        session: u64,
+    },
 }
 
 /// From a gateway to its controller.
@@ -103,6 +110,8 @@ pub enum FromGateway {
     /// Latencies of requests: follows [`Self::Pressure`] with those that have changed since the
     /// last policy or report on this connection, if there are any.
     Latency(Vec<RequestLatency>),
+    /// The answer to [`ToGateway::Record`].
+    Recorded(Batch),
 }
 
 /// A volume whose parts do not belong together.
@@ -413,6 +422,14 @@ pub enum Request {
         node: Option<String>,
         /// The scheduler; none for that of the cluster's file.
         scheduler: Option<Discipline>,
+    },
+    /// Records requests at all gateways: what has come since the last question, as JSON
+    /// ([`crate::recording::collector::RecordingPart`]).
+    Record {
+        /// The recording; zero to begin one.
+        session: u64,
+        /// Whether it ends with the answer.
+        is_last: bool,
     },
 }
 

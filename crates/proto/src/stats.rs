@@ -239,11 +239,18 @@ impl ClusterStats {
             FromGateway::Faults(faults) => gateway.volume_faults = faults,
             FromGateway::Pressure(pressure) => gateway.on_pressure(pressure),
             FromGateway::Latency(latency) => gateway.latency.read(latency, &self.indexes),
+            // The controller has passed it on.
+            FromGateway::Recorded(_) => {}
             FromGateway::Disconnect => {
                 self.outbox.close(PeerId::Gateway(index));
                 self.on_closed(PeerId::Gateway(index), DISCONNECTED);
             }
         }
+    }
+
+    /// A gateway's name.
+    pub(crate) fn gateway(&self, id: GatewayId) -> &str {
+        &self.gateways[id.index()].name
     }
 
     /// The connection of a node or a gateway is closed. `reason` is for people.

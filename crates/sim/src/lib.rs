@@ -14,6 +14,7 @@
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
 //! - [`workload`]: who asks what of storage, and when, from a few numbers.
 //! - [`trace`]: the same, from recordings of real systems.
+//! - [`twin`]: a cluster with its own recorded load, and another policy.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
@@ -87,4 +88,5 @@ pub mod simulation;
 pub mod time;
 pub mod trace;
 mod trial;
+pub mod twin;
 pub mod workload;

@@ -64,9 +64,23 @@ impl<B> SimulatedNode<B> {
             cost: length,
             delay,
         };
-        let slot = self.slots[tenant];
-        self.batch.push(self.node.request(slot, (Command::Read, length), &tag, body));
+        self.submit(now, tenant, (Command::Read, length), &tag, body);
+    }
+
+    /// A request of a tenant comes. Returns its units of cost.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        tenant: usize,
+        job: (Command, u32),
+        tag: &Tag,
+        body: B,
+    ) -> u32 {
+        let request = self.node.request(self.slots[tenant], job, tag, body);
+        let units = request.units();
+        self.batch.push(request);
         self.node.put(now, &mut self.batch);
+        units
     }
 
     /// Sends to the device whatever may go there: its number and the request.

@@ -58,11 +58,8 @@ use tidegate_model::Time;
 use crate::concurrent::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::scheduling::scheduler::{Passed, Phase};
 use crate::scheduling::turns::ClassTurns;
+pub use crate::scheduling::turns::LEAD;
 use crate::scheduling::wrr::SHARING;
-
-/// The least number of the longest requests by which a shard may be ahead of another. So many that
-/// a thread can serve its shard for some batches while other threads do not run.
-pub const LEAD: u32 = 16;
 
 /// The most shards. A thread reads the heads of all others for each batch.
 pub const SHARDS_MAX: usize = 16;

@@ -9,9 +9,12 @@
 
 use tidegate_model::ClassWeights;
 
-use super::shards::LEAD;
 use super::wrr::{SHARING, Turn, Weights};
 use crate::concurrent::sync::{AtomicU32, Ordering};
+
+/// The least number of the longest requests by which a shard may be ahead of another. So many that
+/// a thread can serve its shard for some batches while other threads do not run.
+pub const LEAD: u32 = 16;
 
 /// The position of the requests of a turn that went, in the word of a turn.
 const TAKEN: u32 = 24;

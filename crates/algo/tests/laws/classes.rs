@@ -16,7 +16,9 @@ pub(crate) fn next_turn(turn: Turn, weights: ClassWeights, waits: [bool; 3]) -> 
     let cycle = || (1..=256u16).rev().flat_map(|round| (0..3).map(move |class| (round, class)));
     let behind = cycle().skip_while(|slot| *slot != turn).skip(1);
     let mut slots = behind.chain(cycle());
-    slots.find(|(round, class)| weights[*class] >= *round && waits[*class]).unwrap()
+    slots
+        .find(|(round, class)| weights[*class] >= *round && waits[*class])
+        .expect("a class has its turn while one waits")
 }
 
 #[derive(Clone, Copy)]

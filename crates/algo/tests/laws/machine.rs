@@ -319,7 +319,7 @@ impl Machine {
             let mut unreported = 0;
             for request in split(rules, tenant.queue.clone()).into_iter().flatten() {
                 let own = |other: &Request| other.number == request.number;
-                let at = tenant.queue.iter().position(own).unwrap();
+                let at = tenant.queue.iter().position(own).expect("the queue has the request");
                 let delay = &mut tenant.queue[at].request_cost.delay;
                 *delay = delay.saturating_add(core::mem::take(&mut unreported));
                 if which(request.number) {

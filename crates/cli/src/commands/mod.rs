@@ -13,6 +13,7 @@ mod check;
 mod explain;
 mod kv;
 mod moved;
+mod record;
 mod run;
 mod scheduler;
 mod status;
@@ -52,6 +53,7 @@ enum Command {
     Scheduler(scheduler::Args),
     Top(top::Args),
     Explain(explain::Args),
+    Record(record::Args),
     Kv(kv::Args),
     #[command(after_help = "\
 Examples:
@@ -87,6 +89,7 @@ impl Program for Command {
             Self::Scheduler(args) => scheduler::run(args, common),
             Self::Top(args) => top::run(args, common),
             Self::Explain(args) => explain::run(args, common),
+            Self::Record(args) => record::run(args, common),
             Self::Kv(args) => kv::run(args, common),
             Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
             Self::Man(args) => manual::run(&args, tree::<Self>(), common),

@@ -2,7 +2,7 @@
 
 use crate::tidegate;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "up",
     "volume",
     "apply",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 13] = [
     "scheduler",
     "top",
     "explain",
+    "record",
     "kv",
     "completions",
     "man",

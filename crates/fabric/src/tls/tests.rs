@@ -84,11 +84,11 @@ fn tracked(stream: Stream) -> Stream {
 }
 
 fn accept(guard: &Guard, socket: Stream) -> Stream {
-    tracked(socket.accept_tls(&guard).unwrap())
+    tracked(socket.accept_tls(guard).unwrap())
 }
 
 fn connect(guard: &Guard, socket: Stream, name: &str) -> Stream {
-    tracked(socket.connect_tls(&guard, name).unwrap())
+    tracked(socket.connect_tls(guard, name).unwrap())
 }
 
 /// Advances all handshakes, and waits a moment until the stream can be read from.
@@ -278,7 +278,7 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let [guard, strict] = [bounds, hasty].map(|it| Guard::within(&authority.identity("a"), it));
     let come_to = |guard: &Guard| {
         let (ours, theirs) = tcp();
-        (ours, nonblocking(theirs).accept_tls(&guard))
+        (ours, nonblocking(theirs).accept_tls(guard))
     };
     let (mut ours, theirs) = come_to(&guard);
     ours.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

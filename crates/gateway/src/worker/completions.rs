@@ -2,6 +2,7 @@
 
 use super::{Client, Frontend, Worker, client_entry};
 use crate::clock;
+use crate::recorder::Answered;
 
 impl<S: Frontend> Worker<S> {
     /// Passes finished jobs on to their clients.
@@ -12,15 +13,28 @@ impl<S: Frontend> Worker<S> {
         let now = clock::now();
         self.frontend.nodes().now = now;
         let mut done = std::mem::take(&mut self.done);
+        let recorder = self.context.counts.recorder.active();
+        let mut log = recorder.as_ref().map(|recorder| recorder.log());
         for job in done.drain(..) {
             let (tenant, operation) = (job.tag.tenant, job.tag.operation);
             let Some((token, answer)) = self.frontend.complete(job) else { continue };
             let (volume, outcome) = S::weigh(&answer);
             self.context.counts.add(volume, outcome);
             self.table.count(tenant).add(outcome);
-            self.table.latency(tenant).record(operation, now.since(S::received_at(&answer)));
+            let received_at = S::received_at(&answer);
+            self.table.latency(tenant).record(operation, now.since(received_at));
             match client_entry(&mut self.slots, token) {
                 Some(entry) => {
+                    if let Some(log) = &mut log
+                        && let Some((volume, extent)) = self.frontend.extent(&answer)
+                    {
+                        let has_failed = outcome.is_err();
+                        let request =
+                            Answered { tenant, operation, received_at, extent, has_failed };
+                        let connection = || (volume, entry.client.tenant(&self.frontend));
+                        let names = (connection, || self.table.name(tenant));
+                        log.add(now, &mut entry.recorded, request, names);
+                    }
                     entry.client.answer(answer, &mut self.frontend);
                     self.list(token);
                 }

@@ -11,6 +11,7 @@ use tidegate_model::Time;
 
 use crate::nodes::Nodes;
 use crate::owners::Table;
+use crate::recorder::Extent;
 
 /// The service behind a listener, block devices or keys and values, and the state that the clients
 /// of one worker share.
@@ -46,6 +47,11 @@ pub(crate) trait Frontend {
 
     /// When the request was read, by the clock of the worker's batches ([`Nodes::now`]).
     fn received_at(answer: &Self::Answer) -> Time;
+
+    /// The volume of a reply and the extent of its request, if requests are recorded here.
+    fn extent(&self, _answer: &Self::Answer) -> Option<(&str, Extent)> {
+        None
+    }
 
     /// The tickets of a client's jobs in flight.
     fn sub_requests(&self, token: u64) -> Vec<u64>;

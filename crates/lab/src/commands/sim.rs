@@ -7,6 +7,7 @@ use tidegate_netsim::dtm::{self, DtmPlan};
 use tidegate_netsim::e2e::{Run, Scenario};
 use tidegate_netsim::net::Fault;
 use tidegate_sim::scenario::ScenarioError;
+use tidegate_sim::twin::Service;
 
 use crate::experiment::plot;
 use tidegate_console::command_line::Common;
@@ -22,6 +23,7 @@ mod policy;
 mod slots;
 mod source;
 mod sweep;
+mod twin;
 mod watch;
 mod written;
 
@@ -41,6 +43,10 @@ const SLOTS_PER_REPORT: u32 = 16;
 /// and what the servers are made of. Prints what each application got at each stage of the way, and
 /// the links at which most waited. The same scenario and seed give the same numbers everywhere.
 /// Ctrl-C ends a run early and prints what was simulated so far.
+///
+/// With --load, there is no scenario: the load that `tidegate record` has recorded is made again on
+/// the nodes of a cluster file, under a policy that need not be in force; with a second --policy,
+/// under both, one row below the other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,11 +54,28 @@ Examples:
   tidegate-lab sim scenarios/e2e/12-write-only.toml --law dctcp
   tidegate-lab sim scenarios/e2e/12-write-only.toml --out /tmp/run --json
   tidegate-lab sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
-  tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml")]
+  tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml
+  tidegate-lab sim --policy scenarios/twin/policy.toml --cluster scenarios/twin/cluster.toml \
+    --load scenarios/twin/morning.recording")]
 pub(crate) struct Args {
     /// The scenario, as TOML
-    #[arg(value_name = "SCENARIO")]
-    scenario: PathBuf,
+    #[arg(value_name = "SCENARIO", required_unless_present = "load")]
+    scenario: Option<PathBuf>,
+
+    /// Make the load of this recording again instead, with --cluster and --policy
+    #[arg(long, value_name = "RECORDING", env = "TIDEGATE_LOAD", hide_env_values = true)]
+    #[arg(conflicts_with_all = ["scenario", "cc", "out", "plot", "sweep", "seeds"])]
+    load: Option<PathBuf>,
+
+    /// With --load: the cluster file that names nodes and volumes
+    #[arg(long, value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    cluster: Option<PathBuf>,
+
+    /// With --load: how long devices take for each unit of cost, such as 100us, or 200us,8 if they
+    /// serve eight requests at once; by default by the model or capacity of each node, one at once
+    #[arg(long, value_name = "TIME[,COUNT]", env = "TIDEGATE_SERVICE", hide_env_values = true)]
+    #[arg(value_parser = twin::service, requires = "load")]
+    service: Option<Service>,
 
     /// How much of the world is simulated
     #[arg(long, value_enum, default_value_t = Model::Packets)]
@@ -81,9 +104,9 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 
     /// The policy, as TOML, that says of which class each application is and which part of links it
-    /// has by its weight, as the tenant of its name
+    /// has by its weight, as the tenant of its name; with --load, the policy to try, or two
     #[arg(long, value_name = "POLICY", env = "TIDEGATE_POLICY", hide_env_values = true)]
-    policy: Option<PathBuf>,
+    policy: Vec<PathBuf>,
 
     /// Run it with each of these values of a key, such as transport.law=dctcp,qtcp, with units as
     /// in the scenario (length=10ms,20ms); with several of them, at each point of the grid. Writes
@@ -127,8 +150,22 @@ impl Model {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let source = Source::read(&args.scenario, args.model)?;
-    let policy = args.policy.as_deref();
+    let Some(scenario) = &args.scenario else {
+        let order = twin::Order {
+            load: args.load.as_deref().unwrap_or(Path::new("")),
+            cluster: args.cluster.as_deref(),
+            policies: &args.policy,
+            service: args.service.unwrap_or(Service::Declared),
+            seed: args.seed.unwrap_or(1),
+        };
+        return twin::run(&order, common);
+    };
+    let source = Source::read(scenario, args.model)?;
+    if args.policy.len() > 1 {
+        let failure = Failure::new(Code::Usage, "a scenario has one policy");
+        return Err(failure.help("leave out one --policy; two are compared with --load"));
+    }
+    let policy = args.policy.first();
     let policy = policy.map(|path| PolicyFile::read(path, Reader::User)).transpose()?;
     let order = SimOrder { args: &args, source, policy, is_json: common.json };
     if !args.sweep.is_empty() || args.seeds.is_some() {

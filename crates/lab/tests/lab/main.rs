@@ -11,6 +11,7 @@ mod sim;
 mod sim_wrong;
 #[path = "../../../cli/tests/cli/terminal.rs"]
 mod terminal;
+mod twin;
 
 use std::path::Path;
 use std::process::Output;

@@ -57,6 +57,12 @@ impl Layout {
         self.parts
     }
 
+    /// How many bytes one row of stripes has, one in each part: offsets that differ by that lie in
+    /// the same part. One byte for a volume with one part, which has no stripes.
+    pub const fn row(&self) -> u64 {
+        if self.parts == 1 { 1 } else { (self.parts as u64) << self.shift }
+    }
+
     /// How long the part at `index` is; zero for parts that it has not.
     pub const fn part_length(&self, index: u32) -> Bytes {
         if index >= self.parts {

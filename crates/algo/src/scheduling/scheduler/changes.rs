@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Discipline, Time};
 
-use super::classes::MEDIUM;
+use super::flow::MEDIUM;
 use super::requests::Queue;
 use super::state::TenantState;
 use super::{Scheduler, Slot, TenantParameters};

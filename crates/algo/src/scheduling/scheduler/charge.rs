@@ -2,7 +2,8 @@
 
 use tidegate_model::{Class, Discipline, Time};
 
-use super::classes::{ClassQueue, MEDIUM};
+use super::classes::ClassQueue;
+use super::flow::MEDIUM;
 use super::{Phase, RequestCost, Scheduler, Slot};
 
 impl<J> Scheduler<J> {

@@ -9,19 +9,13 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
-use super::flow::Flow;
+use super::flow::{Flow, HIGH, LOW, MEDIUM};
 use super::requests::{Queue, QueuedRequest, Requests};
 use super::state::Phase;
 use super::{Scheduler, Slot};
 use crate::scheduling::shards::{OtherShards, ShardHeads};
 use crate::scheduling::turns::ClassTurns;
 use crate::scheduling::wrr::{SHARING, Turn};
-
-/// The classes that share by weight, as indices.
-pub(super) const HIGH: usize = 0;
-/// Also the class of all requests while classes have no weights.
-pub(super) const MEDIUM: usize = 1;
-pub(super) const LOW: usize = 2;
 
 /// The queue of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

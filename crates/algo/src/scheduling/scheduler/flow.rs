@@ -6,6 +6,12 @@ use super::UNIT;
 use super::requests::{Queue, QueuedRequest};
 use crate::scheduling::dsfq::Bound;
 
+/// The classes that share by weight, as indices.
+pub(super) const HIGH: usize = 0;
+/// Also the class of all requests while classes have no weights.
+pub(super) const MEDIUM: usize = 1;
+pub(super) const LOW: usize = 2;
+
 /// The requests of one tenant and one class that wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {

@@ -2,8 +2,7 @@
 
 use tidegate_model::{Discipline, Span, Time};
 
-use super::classes::MEDIUM;
-use super::flow::{Flow, Share};
+use super::flow::{Flow, MEDIUM, Share};
 use super::heap::Heap;
 use super::words::{Pacing, PeriodGrant, SlotCounters, TenantParameters, at};
 use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};

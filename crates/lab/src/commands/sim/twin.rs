@@ -1,0 +1,215 @@
+//! A recorded load on the machines of a cluster, under one policy or two.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tidegate_algo::allocation::admission;
+use tidegate_model::{Rule, Span};
+use tidegate_sim::twin::{
+    self, Figures, Kept, Plan, RecordedLoad, Service, TenantReport, TwinReport,
+};
+
+use tidegate_console::amounts;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+use tidegate_console::output::{self, Paint};
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::table::{Cell, Table};
+use tidegate_console::text_file::{self, Reader};
+
+/// The name of a tenant's row that shows what was recorded.
+const RECORDED: &str = "recorded";
+
+/// The service times of devices, as on the command line: `100us`, or `100us,4` for four at once.
+pub(super) fn service(text: &str) -> Result<Service, String> {
+    let (each, at_once) = text.split_once(',').unwrap_or((text, "1"));
+    let each: Span = each.parse().map_err(|error| format!("{error}"))?;
+    let at_once = at_once.parse().ok().filter(|count| (1..=1024).contains(count));
+    let at_once = at_once.ok_or("write how many are served at once as a number from 1 to 1024")?;
+    match each {
+        Span::ZERO => Err("write more than no time, like 100us".into()),
+        each => Ok(Service::Fixed { each, at_once }),
+    }
+}
+
+/// The files of a run.
+pub(super) struct Order<'a> {
+    pub(super) load: &'a Path,
+    pub(super) cluster: Option<&'a Path>,
+    pub(super) policies: &'a [PathBuf],
+    pub(super) service: Service,
+    pub(super) seed: u64,
+}
+
+/// What one policy comes to.
+struct Outcome {
+    policy: String,
+    report: TwinReport,
+}
+
+pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failure> {
+    let (Some(cluster), [_, ..]) = (order.cluster, order.policies) else {
+        let failure = Failure::new(Code::Usage, "a recording says neither nodes nor promises");
+        return Err(failure.help("name the files: --cluster CLUSTER --policy POLICY"));
+    };
+    let cluster = ClusterFile::read(cluster, Reader::User)?;
+    let mut policies = Vec::new();
+    for path in order.policies {
+        let policy = PolicyFile::read(path, Reader::User)?;
+        let admitted = admission::admit(&policy.policy, Some(&cluster.cluster));
+        let refusals = admitted.err().unwrap_or_default();
+        let failures = refusals.iter().map(|refusal| policy.refused(Some(&cluster), refusal));
+        if let Some(failure) = Failure::all(failures) {
+            return Err(failure);
+        }
+        policies.push(policy);
+    }
+    let load = read(order.load)?;
+    let interrupt = Interrupt::listen()?;
+    let mut outcomes = Vec::new();
+    for PolicyFile { name, policy, .. } in &policies {
+        let Order { service, seed, .. } = *order;
+        let plan = Plan { cluster: &cluster.cluster, policy, load: &load, service, seed };
+        let report = twin::run(&plan, || interrupt.check().is_ok())
+            .map_err(|error| Failure::quoted(Code::Invalid, &error.to_string()))?;
+        // None if Ctrl-C has ended it.
+        let Some(report) = report else { break };
+        outcomes.push(Outcome { policy: name.clone(), report });
+    }
+    interrupt.check()?;
+    let recorded = load.report();
+    match common.json {
+        true => output::print_json(&to_json(&load, &recorded, &outcomes))?,
+        false => output::print(&formatted(&load, &recorded, &outcomes, Paint::stdout()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> Result<RecordedLoad, Failure> {
+    let name = path.display().to_string();
+    let file =
+        File::open(path).map_err(|error| text_file::unreadable("recording", &name, &error))?;
+    RecordedLoad::read(BufReader::with_capacity(1 << 20, file))
+        .map_err(|error| Failure::quoted(Code::Invalid, &format!("{name}: {error}")))
+}
+
+/// All tenants of all reports, each once, in the order in which they first come.
+fn tenants<'a>(recorded: &'a TwinReport, outcomes: &'a [Outcome]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    let reports = outcomes.iter().map(|outcome| &outcome.report).chain([recorded]);
+    for tenant in reports.flat_map(|report| &report.tenants) {
+        if !names.contains(&&*tenant.name) {
+            names.push(&tenant.name);
+        }
+    }
+    names
+}
+
+fn formatted(
+    load: &RecordedLoad,
+    recorded: &TwinReport,
+    outcomes: &[Outcome],
+    paint: Paint,
+) -> String {
+    let mut text = format!(
+        "{} in {}\n",
+        amounts::plural(load.len() as u64, "recorded request"),
+        amounts::span(load.span.0),
+    );
+    if load.is_cut_off {
+        text += "warning: the recording has no end; what is there was made again\n";
+    }
+    if load.lost > 0 {
+        let lost = amounts::plural(load.lost, "request");
+        text += &format!("warning: the recording lacks {lost}: buffers were full\n");
+    }
+    let mut table = Table::new()
+        .left("TENANT")
+        .left("UNDER")
+        .each_right(["PER SECOND", "MEAN", "P50", "P99", "P99.9", "KEPT"])
+        .each_right(["LIMIT", "RESERVATION", "TURN", "DEVICE"]);
+    for name in tenants(recorded, outcomes) {
+        let mut shown = if name.is_empty() { "(none)" } else { name };
+        let find = |report: &'_ TwinReport| {
+            report.tenants.iter().find(|tenant| tenant.name == name).cloned()
+        };
+        let all = [(RECORDED, recorded)].into_iter();
+        let all = all.chain(outcomes.iter().map(|it| (&*it.policy, &it.report)));
+        for (under, report) in all {
+            let Some(tenant) = find(report) else { continue };
+            let mut cells: Vec<Cell> = vec![std::mem::take(&mut shown).into(), under.into()];
+            cells.extend(figures(&tenant.figures, report.span).map(Cell::from));
+            cells
+                .push(tenant.kept.map_or("-".into(), |kept| share(kept.kept, kept.periods)).into());
+            let total = tenant.waits.total_ns();
+            let held = |rule: Rule| match total {
+                0 => "-".into(),
+                _ => share(tenant.waits.of(rule), total),
+            };
+            cells.extend(Rule::ALL.map(held).map(Cell::from));
+            table.row(cells);
+        }
+    }
+    text + "\n" + &table.render(paint, usize::MAX)
+}
+
+fn figures(figures: &Figures, span: Span) -> [String; 5] {
+    let latency = |of: Span| if figures.requests == 0 { "-".into() } else { amounts::span(of.0) };
+    let Figures { mean, p50, p99, p999, .. } = *figures;
+    let rate = amounts::count(per_second(figures.requests, span));
+    [rate, latency(mean), latency(p50), latency(p99), latency(p999)]
+}
+
+fn per_second(count: u64, span: Span) -> u64 {
+    let rate = u128::from(count) * u128::from(Span::SECOND.0);
+    rate.checked_div(u128::from(span.0)).unwrap_or(0) as u64
+}
+
+fn share(part: u64, whole: u64) -> String {
+    let permille = u128::from(part) * 1_000;
+    amounts::permille(permille.checked_div(u128::from(whole)).unwrap_or(0) as u64)
+}
+
+fn to_json(load: &RecordedLoad, recorded: &TwinReport, outcomes: &[Outcome]) -> Value {
+    let policies = outcomes.iter().map(|Outcome { policy, report }| {
+        json!({ "policy": policy, "tenants": tenants_json(report, true) })
+    });
+    json!({
+        "span_ns": load.span.0,
+        "requests": load.len(),
+        "lost": load.lost,
+        "failed": load.failed,
+        "is_cut_off": load.is_cut_off,
+        "recorded": tenants_json(recorded, false),
+        "policies": policies.collect::<Vec<_>>(),
+    })
+}
+
+fn tenants_json(report: &TwinReport, is_simulated: bool) -> Vec<Value> {
+    let tenant = |tenant: &TenantReport| {
+        let TenantReport { name, figures, unanswered, kept, waits } = tenant;
+        let mut object = json!({
+            "tenant": name,
+            "requests": figures.requests,
+            "bytes": figures.bytes,
+            "requests_per_second": per_second(figures.requests, report.span),
+            "mean_ns": figures.mean.0,
+            "p50_ns": figures.p50.0,
+            "p99_ns": figures.p99.0,
+            "p999_ns": figures.p999.0,
+        });
+        if is_simulated {
+            let kept_json = |it: &Kept| json!({ "kept": it.kept, "periods": it.periods });
+            object["unanswered"] = json!(unanswered);
+            object["reservation"] = kept.as_ref().map_or(Value::Null, kept_json);
+            object["waits"] = json!(waits);
+        }
+        object
+    };
+    report.tenants.iter().map(tenant).collect()
+}

@@ -1,0 +1,61 @@
+//! The twin of a cluster: its recorded load, another policy, and the machines that ship.
+//!
+//! **Problem.** An operator wants to change the policy of a cluster that people work with, and to
+//! know before what each tenant will have then. A model of the cluster would have to be trusted;
+//! but the cluster is made of machines without I/O, which can be run again on the same requests.
+//!
+//! **Model.** The cluster file says the nodes, volumes and gateways; the policy is any policy; the
+//! load is a recording ([`tidegate_proto::recording`]). A request is split by the gateway's machine
+//! over the stripes of its volume, goes to the queues of the nodes' machines, and is let through as
+//! these and the controller's machine decide. A device serves what is let through, as [`Service`]
+//! says: as many requests at a time as it is said to, each for a time that is fixed, or varies as
+//! the cluster file's `model` does. Messages take no time.
+//!
+//! **When a request is made.** The recording shows when a request came, and not why. There are two
+//! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it
+//! is answered: its requests follow answers, as soon as they followed them in the recording, so it
+//! asks for more where it is served faster. If it was still asking when the recording ended, it
+//! goes on from the beginning when it has made all of its requests. The other asks when it has
+//! something to ask: its requests come when they came in the recording, or as soon after that as it
+//! has fewer under way than it ever had. *Example*: a client with one request under way was
+//! answered at 3.0 ms and asked at 3.1 ms. If the twin answers at 2.0 ms, it asks at 2.1 ms.
+//!
+//! A client that was held back shows no more than that it asks for more. Of a client that would be
+//! content with 5,000 requests per second and was limited to 2,000 the twin says what it would have
+//! if it took all that it can.
+//!
+//! **What is told.** For each tenant and policy the [`TenantReport`]; the recording itself is
+//! reported in the same way, so that the policy in force then tells how good the twin is.
+//!
+//! **What is left out.** The time that gateways, networks and threads take, which is some ten to a
+//! hundred microseconds of each request; requests to pools; writes that are cut while others pass;
+//! nodes that are away; reports of service elsewhere that no request carries.
+
+pub mod load;
+mod nodes;
+mod report;
+mod run;
+
+pub use load::{LoadError, RecordedLoad};
+pub use report::{Figures, Kept, TenantReport, TwinReport};
+pub use run::{Plan, PlanError, run};
+
+use tidegate_model::Span;
+
+/// How a node's device serves requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// As the cluster file says: by the rate and variance of the node's `model`, or else at its
+    /// `capacity`; one request at a time.
+    Declared,
+    /// Each unit of cost for this time.
+    Fixed {
+        /// The time.
+        each: Span,
+        /// How many requests are served at the same time, at least one.
+        at_once: u16,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+use std::fmt::Write;
+
+use tidegate_model::{Cluster, Policy, Rule};
+
+use super::*;
+
+/// Two nodes of 10,000 requests per second, with a volume on both and one on the second.
+const CLUSTER: &str = r#"
+    [[node]]
+    name = "a"
+    memory = true
+    capacity = "10k iops"
+    [[node]]
+    name = "b"
+    memory = true
+    capacity = "10k iops"
+    [[volume]]
+    name = "db"
+    size = "1GiB"
+    tenant = "oltp"
+    nodes = ["a", "b"]
+    [[volume]]
+    name = "logs"
+    size = "1GiB"
+    tenant = "backup"
+    nodes = "b"
+"#;
+
+/// The lines of a recording of so many seconds.
+fn recording(seconds: u64, lines: &str) -> String {
+    let end = seconds * 1_000_000_000;
+    format!(
+        "tidegate recording 1\ntenant 0 oltp\ntenant 1 backup\nconnection 0 front db oltp\n\
+         connection 1 front logs backup\n{lines}end {end} 0 0\n"
+    )
+}
+
+/// A client with `depth` requests under way, each of which took `latency`, and `think` between an
+/// answer and the next request, for so many nanoseconds.
+fn closed(connection: u32, depth: u64, (latency, think): (u64, u64), until: u64) -> String {
+    let mut lines = String::new();
+    for place in 0..depth {
+        let mut at = place * (latency + think) / depth;
+        while at + latency <= until {
+            // Both nodes in turn.
+            let position = (place + at / (latency + think)) % 2 * 65_536;
+            let request = format!("{connection} {connection} read 4096 {position}");
+            writeln!(lines, "{at} {latency} {request}").unwrap();
+            at += latency + think;
+        }
+    }
+    lines
+}
+
+/// A client that asks at even times, whatever the answers do.
+fn paced(connection: u32, gap: u64, latency: u64, until: u64) -> String {
+    let times = (0..until / gap).map(|number| number * gap);
+    let line = |at| format!("{at} {latency} {connection} {connection} write 4096 0\n");
+    times.filter(|at| at + latency <= until).map(line).collect()
+}
+
+fn load(text: &str) -> RecordedLoad {
+    RecordedLoad::read(text.as_bytes()).unwrap()
+}
+
+#[track_caller]
+fn twin(load: &RecordedLoad, policy: &str, service: Service) -> TwinReport {
+    let (cluster, policy) = (Cluster::parse(CLUSTER).unwrap(), Policy::parse(policy).unwrap());
+    let plan = Plan { cluster: &cluster, policy: &policy, load, service, seed: 1 };
+    let report = run(&plan, || true).unwrap().unwrap();
+    assert_eq!(run(&plan, || true), Ok(Some(report.clone())), "two runs are the same");
+    report
+}
+
+fn of<'a>(report: &'a TwinReport, tenant: &str) -> &'a TenantReport {
+    report.tenants.iter().find(|it| it.name == tenant).unwrap()
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn clients_that_wait_for_answers_are_distinguished() {
+    let is_closed = |lines: &str| load(&recording(1, lines)).connections[0].is_closed;
+    assert!(is_closed(&closed(0, 1, (300_000, 50_000), SECOND)));
+    assert!(is_closed(&closed(0, 16, (8_000_000, 50_000), SECOND)));
+    assert!(!is_closed(&paced(0, 2_000_000, 300_000, SECOND)));
+    // Many are under way for a moment, and mostly none.
+    let burst = "5000000 9000000 0 0 read 4096 0\n".repeat(16);
+    assert!(!is_closed(&format!("{}{burst}", paced(0, 700_000, 300_000, SECOND))));
+    // A client that has stopped does not begin again.
+    let goes_on = |until| {
+        let lines = closed(0, 2, (300_000, 50_000), until);
+        load(&recording(1, &lines)).connections[0].goes_on
+    };
+    assert!(goes_on(SECOND) && !goes_on(SECOND / 2));
+}
+
+#[test]
+fn requests_that_were_read_together_follow_one_answer_each() {
+    // Four are answered at 100 and the next four come at 110.
+    let four = |at: u64, latency: u64| format!("{at} {latency} 0 0 read 4096 0\n").repeat(4);
+    let text = recording(1, &format!("{}{}{}", four(0, 100), four(110, 90), four(210, 50)));
+    let load = load(&text);
+    let follows: Vec<u32> = load.connections[0].requests.iter().map(|it| it.follows).collect();
+    assert_eq!(follows, [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(load.connections[0].depth, 4);
+}
+
+/// A client that was limited has all that there is once it is not, and the other way around.
+#[test]
+fn a_limit_holds_a_client_that_waits_for_answers() {
+    let load = load(&recording(4, &closed(1, 8, (3_950_000, 50_000), 4 * SECOND)));
+    assert!((7_980..8_000).contains(&of(&load.report(), "backup").figures.requests));
+    let free = twin(&load, "[[tenant]]\nname = \"backup\"\n", Service::Declared);
+    let free = of(&free, "backup");
+    assert!(free.figures.requests.abs_diff(40_000) < 400, "{free:?}");
+    assert!(free.waits.of(Rule::Device) > 9 * free.waits.of(Rule::Limit), "{free:?}");
+    let limited = "[[tenant]]\nname = \"backup\"\nlimit = \"1k iops\"\n";
+    let limited = twin(&load, limited, Service::Declared);
+    let limited = of(&limited, "backup");
+    assert!(limited.figures.requests.abs_diff(4_000) < 100, "{limited:?}");
+    assert!(limited.waits.of(Rule::Limit) > 9 * limited.waits.of(Rule::Device), "{limited:?}");
+    assert_eq!(limited.kept, None);
+    // 8 under way at 1,000 per second: 8 ms.
+    assert!(limited.figures.mean.0.abs_diff(8_000_000) < 400_000, "{limited:?}");
+}
+
+/// Both have as many requests under way, and half of them at the second node are the neighbour's.
+#[test]
+fn a_reservation_is_kept_against_a_greedy_neighbour() {
+    let lines = format!(
+        "{}{}",
+        closed(0, 64, (6_350_000, 50_000), 4 * SECOND),
+        closed(1, 64, (12_750_000, 50_000), 4 * SECOND)
+    );
+    let load = load(&recording(4, &lines));
+    let tenants = "[[tenant]]\nname = \"oltp\"\nreservation = \"12k iops\"\n\
+                   [[tenant]]\nname = \"backup\"\n";
+    let report = twin(&load, tenants, Service::Declared);
+    let kept = of(&report, "oltp").kept.unwrap();
+    assert_eq!(kept.periods, 4);
+    assert!(kept.kept >= 3, "{report:?}");
+    assert!(of(&report, "oltp").figures.requests >= 46_000, "{report:?}");
+    let without =
+        twin(&load, &tenants.replace("reservation = \"12k iops\"", ""), Service::Declared);
+    let requests = |report: &TwinReport| of(report, "oltp").figures.requests;
+    assert!(requests(&without) < requests(&report), "{without:?}");
+}
+
+/// Each request meets an idle device, so it takes as long as the device does.
+#[test]
+fn clients_that_do_not_wait_ask_when_they_asked() {
+    let load = load(&recording(2, &paced(1, 2_000_000, 300_000, 2 * SECOND)));
+    let service = Service::Fixed { each: Span(150_000), at_once: 1 };
+    let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", service);
+    let own = of(&report, "backup");
+    assert_eq!((own.figures.requests, own.unanswered), (1_000, 0));
+    let Figures { mean, p50, p99, p999, bytes, .. } = own.figures;
+    assert_eq!([mean, p50, p99, p999], [Span(150_000); 4]);
+    assert_eq!(bytes, 1_000 * 4_096);
+    // Half as fast as they come: the rest waits, and the client keeps to its depth.
+    let slow = Service::Fixed { each: Span(4_000_000), at_once: 1 };
+    let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", slow);
+    assert_eq!(of(&report, "backup").figures.requests, 500);
+    // Two at once are enough again.
+    let two = Service::Fixed { each: Span(4_000_000), at_once: 2 };
+    let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", two);
+    assert!(of(&report, "backup").figures.requests <= 500, "its depth was one");
+}
+
+#[test]
+fn rules_of_the_policy_choose_the_tenant_anew() {
+    let load = load(&recording(1, &paced(1, 2_000_000, 300_000, SECOND)));
+    let policy = "[[tenant]]\nname = \"etl\"\n[[match]]\ntenant = \"etl\"\nvolume = \"logs\"\n\
+                  operation = \"write\"\n";
+    let report = twin(&load, policy, Service::Declared);
+    assert_eq!(of(&report, "etl").figures.requests, 500);
+    // A policy without the export's tenant leaves requests to nobody in particular.
+    let report = twin(&load, "[[tenant]]\nname = \"other\"\n", Service::Declared);
+    assert_eq!(of(&report, "").figures.requests, 500);
+}
+
+#[test]
+fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
+    let whole = recording(1, &paced(1, 2_000_000, 300_000, SECOND));
+    let end = whole.find("end").unwrap();
+    for cut in [end, end + 3, end - 5] {
+        let load = load(&whole[..cut]);
+        let left = 499 + usize::from(cut >= end);
+        assert!(load.is_cut_off && load.len() == left, "{cut}: {}", load.len());
+        assert!(load.span.0 < SECOND);
+    }
+    let refused = |text: &str| RecordedLoad::read(text.as_bytes()).unwrap_err().to_string();
+    assert!(refused("").contains("no requests"));
+    assert!(refused("period = \"1s\"").contains("line 1: this is no recording"));
+    assert!(refused(&whole.replacen("write", "wrote", 1)).contains("line 6: \"wrote\""));
+    let long = whole.replacen("end", &"x".repeat(9_000), 1);
+    assert!(refused(&long).contains("line 506: the line has more than 512 bytes"));
+    assert!(refused(&format!("{whole}end 1 0 0\n")).contains("line 507: the line follows"));
+    let load = load(&whole);
+    let refused = |cluster: &str| {
+        let (cluster, policy) = (Cluster::parse(cluster).unwrap(), Policy::parse("").unwrap());
+        let service = Service::Declared;
+        let plan = Plan { cluster: &cluster, policy: &policy, load: &load, service, seed: 1 };
+        run(&plan, || true).unwrap_err().to_string()
+    };
+    assert!(refused(&CLUSTER.replace("\"logs\"", "\"log\"")).contains("volume \"logs\", which"));
+    assert!(refused(&CLUSTER.replace("capacity = \"10k iops\"", "")).contains("how fast node b"));
+}
