@@ -141,7 +141,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         mutants: &[("replace < with <= in DeviceTime::sample", "quick if unit < quick =>")],
     },
     Equivalent {
-        file: "crates/algo/src/scheduling/scheduler.rs",
+        file: "crates/algo/src/scheduling/scheduler/changes.rs",
         reason: "to take a slot out of its heap and to put it back changes nothing",
         mutants: &[("replace > with >= in Scheduler<J>::cancel", "if cancelled.len() > before")],
     },
