@@ -1,4 +1,4 @@
-//! Why a daemon, or the probe of a process without one, does not start.
+//! Why a daemon, or the HTTP probe of a process without a controller, does not start.
 
 use std::io;
 use std::net::SocketAddr;

@@ -44,9 +44,10 @@ pub struct Running {
 /// flush goes to every node of its volume.
 ///
 /// # Errors
-/// If an address is taken, nodes in this process refuse every volume and pool, or a resource of the
-/// operating system is missing. No socket is left then. A node behind a socket may connect later,
-/// and where only some volumes are refused the others are served.
+/// If an address is taken, a pool has no node, nodes in this process refuse every volume and there
+/// is no pool, or a resource of the operating system is missing. No socket is left then. A node
+/// behind a socket may connect later, and where only some volumes are refused the others are
+/// served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, cost } =
         config;

@@ -1,7 +1,7 @@
 //! Words of Tidegate: quantities with units, identities, the tag that travels with every request,
 //! the policy with the tenants' promises, and the cluster that has to keep them.
 //!
-//! This is the innermost ring. It names things and checks that what it names is possible; it
+//! This is the innermost crate. It names things and checks that what it names is possible; it
 //! decides nothing, and it has no clock, no thread, no socket and no randomness.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -21,7 +21,7 @@ use core::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
 mod std {
     pub(super) use alloc::borrow;

@@ -1,9 +1,9 @@
 //! Simulated clusters: Tidegate's own machines in virtual time. Networks, transports and drives,
 //! packet by packet, are in `tidegate-netsim`, on the same events, clock and randomness.
 //!
-//! The pure rings decide and talk without a clock, a thread or a socket; a *world* gives them time,
-//! messages, devices and chance. The live daemons are one. This is the other: what it shows is
-//! shown of the code that ships.
+//! The pure crates decide and talk without a clock, a thread or a socket; a *world* gives them
+//! time, messages, devices and chance. The live daemons are one. This is the other: what it shows
+//! is shown of the code that ships.
 //!
 //! # Parts
 //! - [`alarm`]: the next deadline of a machine, as one event.

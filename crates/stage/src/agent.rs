@@ -464,7 +464,7 @@ impl StageAgent {
         }
         let (answer, answered) = std::sync::mpsc::channel();
         self.send(Command::Apply(rules, answer));
-        answered.recv().map_err(|_| error("the keeper's thread has ended".into()))?
+        answered.recv().map_err(|_| error("the stage's agent has ended".into()))?
     }
 
     /// Whether the thread is another process's.

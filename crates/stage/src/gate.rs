@@ -201,7 +201,7 @@ pub(crate) fn finish(layout: &Layout, permits: Permits, moved: u64) {
 }
 
 /// Forgets the dead that wait at a gate or are in service there.
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 pub(crate) fn forget_the_dead(layout: &Layout, gate: u8) {
     let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
     if cell.kind() == GateKind::Queue {

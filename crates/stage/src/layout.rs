@@ -180,7 +180,7 @@ impl OperationCounters {
     }
 
     /// Forgets everything.
-    #[cfg(feature = "keeper")]
+    #[cfg(feature = "agent")]
     pub(crate) fn clear(&self) {
         let counters = self.shards.iter().flat_map(|shard| [&shard.operations, &shard.bytes]);
         counters.for_each(|counter| counter.store(0, Ordering::Relaxed));
@@ -325,7 +325,7 @@ mod tests {
         }
         assert_eq!((counters.operations(), counters.bytes()), (4, 112));
         assert_eq!(counters.shard(1).operation(), 2, "so many were counted there before");
-        #[cfg(feature = "keeper")]
+        #[cfg(feature = "agent")]
         {
             counters.clear();
             assert_eq!((counters.operations(), counters.bytes()), (0, 0));

@@ -558,7 +558,7 @@ pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
 
 /// Frees the slots of a queue that their owners left, also if no thread waits. The agent of a stage
 /// calls this from time to time.
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 pub(crate) fn tidy(layout: &Layout, index: usize) {
     if let Some(line) = Line::of(layout, index) {
         check_holders(line, crate::layout::AGENT);
@@ -567,7 +567,7 @@ pub(crate) fn tidy(layout: &Layout, index: usize) {
 }
 
 /// Changes a queue's parameters, keeping the waiting requests. To be called by the agent.
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 pub(crate) fn configure(layout: &Layout, index: usize, change: impl Fn(&mut Queue)) {
     if let Some(line) = Line::of(layout, index) {
         line.advance(crate::layout::AGENT, |queue| {

@@ -1,6 +1,6 @@
 //! Properties of a queue gate: at most `depth` requests in service, in order; a permit comes back
 //! when its thread returns it, jumps, ends or is stopped; and every wait is counted.
-#![cfg(feature = "keeper")]
+#![cfg(feature = "agent")]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::time::Instant;

@@ -41,26 +41,26 @@ pub mod scratch;
 pub mod segment;
 mod stage;
 
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod agent;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod census;
 #[cfg(feature = "memory")]
 pub mod memory;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod report;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 pub mod supervise;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod sweep;
 #[cfg(feature = "transform")]
 pub mod transform;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod usage;
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 mod users;
 
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 pub use agent::{Settings, StageAgent};
 pub use bypass::Bypass;
 pub use local::{Inside, forget_thread};

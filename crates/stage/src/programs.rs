@@ -37,7 +37,7 @@ struct ProgramRecord {
 const REFUSED: u32 = 1 << 31;
 
 /// A program that the shim is not in.
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Noted {
     /// Its file, or the end of a long path.
@@ -71,7 +71,7 @@ impl ProgramLog {
     }
 
     /// Those that were noted from `from` on and are still there; `from` moves behind them.
-    #[cfg(feature = "keeper")]
+    #[cfg(feature = "agent")]
     pub(crate) fn since(&self, from: &mut u32) -> Vec<Noted> {
         let noted = self.noted.load(Ordering::Acquire);
         // At most one ring's worth: what is older has been written over.
@@ -93,7 +93,7 @@ impl ProgramLog {
     }
 }
 
-#[cfg(feature = "keeper")]
+#[cfg(feature = "agent")]
 impl ProgramRecord {
     fn read(&self, sequence_number: u32) -> Option<Noted> {
         let is_whole = || self.sequence.load(Ordering::Acquire) == sequence_number.wrapping_add(1);
@@ -116,7 +116,7 @@ impl ProgramRecord {
 
 const _: () = assert!(BYPASSES.len() < REFUSED as usize);
 
-#[cfg(all(test, feature = "keeper"))]
+#[cfg(all(test, feature = "agent"))]
 mod tests {
     use super::*;
     use crate::segment::Segment;

@@ -107,13 +107,13 @@ impl Segment {
     }
 
     /// Whether another process maps the segment; none if that cannot be read.
-    #[cfg(feature = "keeper")]
+    #[cfg(feature = "agent")]
     pub fn is_used_by_others(&self) -> Option<bool> {
         crate::usage::is_used_by_others(self.kept.as_ref()?).ok()
     }
 
     /// The segment's file; none if only this process and its forks see the segment.
-    #[cfg(feature = "keeper")]
+    #[cfg(feature = "agent")]
     pub(crate) fn identity(&self) -> Option<crate::usage::Identity> {
         crate::usage::Identity::of(self.kept.as_ref()?).ok()
     }
@@ -237,7 +237,7 @@ mod tests {
         let attached = Segment::attach(path).unwrap();
         attached.header.strict.store(7, Ordering::Relaxed);
         assert_eq!(segment.header.strict.load(Ordering::Relaxed), 7);
-        #[cfg(feature = "keeper")]
+        #[cfg(feature = "agent")]
         {
             assert!(segment.identity().is_some() && attached.identity().is_none());
             assert_eq!(attached.is_used_by_others(), None, "only its maker is asked");

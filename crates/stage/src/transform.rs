@@ -64,7 +64,7 @@ fn is_newer(this: u32, other: u32) -> bool {
 impl Transforms {
     /// Notes what `gates` do, by number. To be called with every gate of a table before that is
     /// published with this generation.
-    #[cfg(feature = "keeper")]
+    #[cfg(feature = "agent")]
     pub(crate) fn note<'g>(
         &self,
         generation: u32,

@@ -1,6 +1,6 @@
 //! Recovery after processes and threads that end in the middle of a request, with and without an
 //! agent that keeps the stage.
-#![cfg(feature = "keeper")]
+#![cfg(feature = "agent")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Children of `fork`, which have the memory of a process but none of its threads: nothing may wait
 //! there for a thread that does not exist.
-#![cfg(all(feature = "keeper", feature = "transform"))]
+#![cfg(all(feature = "agent", feature = "transform"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +113,7 @@ fn rules_are_refused_in_a_child_and_its_handle_is_only_forgotten() {
     });
     assert!(went_well(child), "the child hangs or fails");
     let agent = agent.unwrap();
-    agent.apply(only("i", GateSpec::NoOp)).expect("the parent's keeper goes on");
+    agent.apply(only("i", GateSpec::NoOp)).expect("the parent's agent goes on");
 }
 
 #[test]

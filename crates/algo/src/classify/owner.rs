@@ -5,10 +5,10 @@
 //! of the program behind it. It has to name the tenant for each request.
 //!
 //! # Mechanism
-//! The first rule of the policy with a condition on a volume or a key, and whose conditions all
-//! hold, names the tenant; if there is none, it is the tenant of the volume. The class of a request
-//! is that of its tenant, unless the rule names one. Other rules are about programs and do not
-//! matter here. A rule's conditions on the volume are decided once, when the
+//! The first rule of the policy with a condition on a volume, a key or an offset, and whose
+//! conditions all hold, names the tenant; if there is none, it is the tenant of the volume. The
+//! class of a request is that of its tenant, unless the rule names one. Other rules are about
+//! programs and do not matter here. A rule's conditions on the volume are decided once, when the
 //! volume is opened; the other conditions are compared for each request, and most volumes have
 //! none.
 //!

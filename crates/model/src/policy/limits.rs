@@ -1,7 +1,7 @@
 //! How much a stage can hold, and so how much a policy may require of one.
 //!
 //! A stage is one segment of memory with a fixed layout, so it holds a fixed number of everything.
-//! The numbers stand here, in the innermost ring, because a policy that no stage can hold is to be
+//! The numbers stand here, in the innermost crate, because a policy that no stage can hold is to be
 //! refused when it is read, not when the first program runs under it.
 
 /// The most `[[match]]` rules: a request finds its rule by intersecting masks of four words.

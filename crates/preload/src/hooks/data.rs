@@ -1,4 +1,4 @@
-//! Hooks of calls that read, write and sync data.
+//! Hooks of calls that read, write and sync data, and of those that change the size of files.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, off64_t, size_t, ssize_t};
 use tidegate_model::Operation::{Allocate, Read, Sync, Write};

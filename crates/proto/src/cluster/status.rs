@@ -1,5 +1,6 @@
 //! The status of a cluster, as `tidegate status` shows it. Raw numbers; the unit is in the name,
-//! and `operations` are units of cost.
+//! and `operations` are units of cost. The cluster fills in what it decided; the totals come from
+//! [`crate::stats`].
 //!
 //! Counters `in all` add up all processes of a daemon, from the start of the process that the
 //! controller first connected to. A process that dies loses its counts since the last question,
@@ -18,7 +19,7 @@ use super::bounds::{GrantCounts, NodeAccounts, Tenant};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
-/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
 mod std {
     pub(super) use alloc::borrow;

@@ -1,3 +1,5 @@
+//! A controller accepts gateways and replaces them; the laws are in `tests/controller`.
+
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use alloc::vec;

@@ -17,7 +17,7 @@ use super::threads::Threading;
 use super::{NodeControl, Slot};
 use crate::stats::message::{NodeCounts, NodeLatency};
 
-/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
 mod std {
     pub(super) use alloc::borrow;

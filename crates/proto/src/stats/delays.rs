@@ -39,7 +39,7 @@ use super::minute::{Doing, Work};
 use super::{ClusterStats, TenantParameters};
 use crate::cluster::status::ClusterStatus;
 
-/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
 mod std {
     pub(super) use alloc::borrow;

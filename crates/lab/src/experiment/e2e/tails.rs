@@ -1,11 +1,12 @@
-//! Latencies of applications at some percentiles: as rows, and as pictures.
+//! Latencies of applications in the experiments of the E2E paper, at some percentiles: as rows,
+//! and as pictures.
 
 use tidegate_netsim::e2e::{E2eReport, Service};
 
 use super::plot::{Panel, Series};
 use tidegate_console::table::{Cell, Table};
 
-/// Those that the paper shows.
+/// Those that the E2E paper shows.
 pub(super) const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 
 /// Of which part of their way.
