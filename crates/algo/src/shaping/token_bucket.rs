@@ -410,7 +410,8 @@ mod tests {
         let bucket = TokenBucket::new(1, 2_048, Time::ZERO);
         let first = goes(&bucket, 1, 0);
         let second = goes(&bucket, 2_047, first);
-        assert_eq!((first, second), (0, 5 * SECOND), "1 spent and 4 cached are missing from 2,016");
+        assert_eq!(first, 0);
+        assert!(near(second, 5 * SECOND), "1 spent and 4 cached are missing from 2,016");
         assert_eq!(goes(&bucket, 4, second), second, "from the cache");
     }
 
