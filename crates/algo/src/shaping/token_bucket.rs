@@ -35,14 +35,13 @@
 //! taker ended that `checked` before. A bucket *holds* the burst but for what all shards may have:
 //! these may be taken at any moment, even just now.
 //!
-//! Bounds. In any window of length `T` the bytes of granted requests are at most
-//! `burst + rate × T`. A window with a request larger than a full bucket, which holds 63/64 of the
-//! burst or more, may have that request's part beyond a full bucket besides. `rate` is kept in 2^-48
-//! tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million too
-//! slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
-//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. An overflow is forgotten
-//! to a whole token, so count in tokens that are small against a request: bytes, or thousandths of
-//! an operation.
+//! Bounds. In any window of length `T` the bytes of granted requests are at most `burst + rate ×
+//! T`. A window with a request larger than a full bucket, which holds 63/64 of the burst or more,
+//! may have that request's part beyond a full bucket besides. `rate` is kept in 2^-48 tokens per
+//! nanosecond, rounded down: at one token a second it is 3.5 parts in a million too slow, and less
+//! above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest rate, 1 TiB/s, 194
+//! days, after which the bucket lets everything pass. An overflow is forgotten to a whole token, so
+//! count in tokens that are small against a request: bytes, or thousandths of an operation.
 //!
 //! Left out: order between waiters is the order in which they took, whatever they cost, and takers
 //! whose cache is not empty pass them. Fairness between contexts is
