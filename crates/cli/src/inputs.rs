@@ -6,6 +6,7 @@ use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::failure::Failure;
 use tidegate_console::policy_file::PolicyFile;
 use tidegate_console::text_file::Reader;
+use tidegate_model::Span;
 
 /// A cluster and the policies that are to hold on it.
 #[derive(Debug)]
@@ -59,5 +60,14 @@ impl Inputs {
             Some(failure) => Err(failure),
             None => Ok(Self { cluster, policy, named }),
         }
+    }
+}
+
+/// Reads the time of a flag: any but none.
+pub(crate) fn duration(text: &str) -> Result<Span, String> {
+    match text.parse::<Span>() {
+        Ok(Span::ZERO) => Err("write more than no time, like 30s".into()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -1,6 +1,7 @@
 //! `tidegate`, the operator's command. Each of its commands is a file in `commands`.
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod commands;
 mod components;
 mod guards;

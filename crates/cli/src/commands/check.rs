@@ -9,9 +9,10 @@ use tidegate_algo::classify::access;
 use tidegate_fabric::place::default_state;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
-use tidegate_model::{Iops, Policy};
+use tidegate_model::{Bytes, Iops, Policy, Span};
 
-use crate::inputs::{Inputs, Named};
+use crate::calibrate::Settings;
+use crate::inputs::{Inputs, Named, duration};
 use crate::volumes::{self, VolumeFaults};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
@@ -32,10 +33,11 @@ use tidegate_console::text_file::Reader;
 #[command(after_help = "\
 Examples:
   tidegate check policies/shared-disk.toml
-  tidegate check policies/cluster.toml --cluster examples/cluster.toml")]
+  tidegate check policies/cluster.toml --cluster examples/cluster.toml
+  tidegate check --calibrate /srv --latency 5ms")]
 pub(crate) struct Args {
     /// The policy, or - for standard input; by default the one that the cluster names
-    #[arg(value_name = "FILE", required_unless_present = "cluster")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["cluster", "calibrate"])]
     file: Option<PathBuf>,
 
     /// The cluster that is to keep it
@@ -45,6 +47,30 @@ pub(crate) struct Args {
     /// The directory that `tidegate up` has as --state, for volumes in relative paths
     #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
+
+    /// Instead, measure what this folder's file system can do, for the capacity of a resource:
+    /// small and large reads and writes with direct I/O, on a file of --size that is gone
+    /// afterwards. Other programs on the device are slowed down meanwhile, and slow the result
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "cluster", "state"])]
+    #[arg(env = "TIDEGATE_CALIBRATE", hide_env_values = true)]
+    calibrate: Option<PathBuf>,
+
+    /// The size of the file for --calibrate: more than the device's own cache, at least 64 MiB
+    #[arg(long, value_name = "SIZE", requires = "calibrate", default_value = "1GiB")]
+    #[arg(value_parser = |text: &str| text.parse::<Bytes>(), env = "TIDEGATE_SIZE")]
+    #[arg(hide_env_values = true)]
+    size: Bytes,
+
+    /// How long --calibrate runs each of its six patterns
+    #[arg(long, value_name = "TIME", requires = "calibrate", default_value = "3s")]
+    #[arg(value_parser = duration, env = "TIDEGATE_PER_PATTERN", hide_env_values = true)]
+    per_pattern: Span,
+
+    /// The time that 99 of 100 requests may take at most, such as 5ms: --calibrate measures with
+    /// as many requests at a time as keep it
+    #[arg(long, value_name = "TIME", requires = "calibrate", value_parser = duration)]
+    #[arg(env = "TIDEGATE_LATENCY", hide_env_values = true)]
+    latency: Option<Span>,
 }
 
 /// The answer for programs.
@@ -181,6 +207,11 @@ impl From<Failure> for Refusals {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(folder) = &args.calibrate {
+        let settings =
+            Settings { length: args.per_pattern, latency: args.latency, file_max: args.size.0 };
+        return super::calibrate::run(folder, settings, common);
+    }
     let (file, cluster) = match examine(&args) {
         Ok(examined) => examined,
         // A program that requests a verdict gets one on standard output, whatever it is.

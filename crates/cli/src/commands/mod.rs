@@ -8,6 +8,7 @@ use tidegate_console::failure::Failure;
 use tidegate_console::{completions, manual};
 
 mod apply;
+mod calibrate;
 mod certify;
 mod check;
 mod explain;

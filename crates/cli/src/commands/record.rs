@@ -18,6 +18,8 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
 use tidegate_console::output;
 
+use crate::inputs::duration;
+
 /// How often the controller is asked for what has come. Buffers of gateways are made for that.
 const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
 
@@ -40,14 +42,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     #[arg(env = "TIDEGATE_DURATION", hide_env_values = true)]
     duration: Option<Span>,
-}
-
-fn duration(text: &str) -> Result<Span, String> {
-    match text.parse::<Span>() {
-        Ok(Span::ZERO) => Err("write more than no time, like 30s".into()),
-        Ok(span) => Ok(span),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {

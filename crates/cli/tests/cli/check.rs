@@ -320,3 +320,60 @@ fn parts_in_the_folder_of_another_node_are_named_and_not_made_anew() {
     exchange();
     assert!(check().contains("exit 0"), "{}", check());
 }
+
+/// What is printed is what a policy accepts, and the folder is as empty as before.
+#[test]
+fn a_capacity_is_measured_for_a_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let calibrate = |arguments: &[&str]| {
+        let mut command = tidegate(directory.path());
+        command.args(["check", "--calibrate", ".", "--size", "64MiB", "--per-pattern", "20ms"]);
+        command.args(arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = calibrate(&[]);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "no file is left");
+    let capacity = text.lines().find(|line| line.starts_with("capacity = ")).unwrap();
+    let policy = format!("[[resource]]\nname = \"disk\"\npath = \"/srv/**\"\n{capacity}\n");
+    fs::write(directory.path().join("found.toml"), policy).unwrap();
+    let check = tidegate(directory.path()).args(["check", "found.toml"]).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+
+    // No request is as fast as a nanosecond: each pattern ends with one request at a time.
+    let json: serde_json::Value =
+        serde_json::from_str(&calibrate(&["--latency", "1ns", "--json"])).unwrap();
+    let patterns = json["patterns"].as_array().unwrap();
+    assert_eq!(patterns.len(), 6);
+    for pattern in patterns {
+        assert_eq!((&pattern["depth"], &pattern["is_within_bound"]), (&1.into(), &false.into()));
+        assert!(pattern["p50_ns"].as_u64() > Some(1), "{pattern}");
+    }
+    let least = |size: u64, key: &str| {
+        let of_size = patterns.iter().filter(|pattern| pattern["request_bytes"] == size);
+        of_size.map(|pattern| pattern[key].as_u64().unwrap()).min().unwrap()
+    };
+    assert_eq!(json["capacity_operations_per_second"], least(4 << 10, "operations_per_second"));
+    assert_eq!(json["capacity_bytes_per_second"], least(1 << 20, "bytes_per_second"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_measured_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), "").unwrap();
+    for (folder, reason) in [("missing", "cannot be examined"), ("/proc", "only 0 B are free")] {
+        let mut command = tidegate(directory.path());
+        let output = command.args(["check", "--calibrate", folder]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(folder) && error.contains(reason), "{error}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+    let output = tidegate(directory.path()).args(["check", "--calibrate", "file"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1), "a file is no folder");
+    let small = ["check", "--calibrate", ".", "--size", "1MiB"];
+    assert_eq!(tidegate(directory.path()).args(small).output().unwrap().status.code(), Some(2));
+    let both = ["check", "file", "--calibrate", "."];
+    assert_eq!(tidegate(directory.path()).args(both).output().unwrap().status.code(), Some(2));
+}

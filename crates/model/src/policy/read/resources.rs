@@ -192,7 +192,8 @@ fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
     let is_measured = |text: &String| text == "measured";
     if let Some(texts) = texts.filter(|texts| texts.get_ref().0.iter().any(is_measured)) {
         let message = "capacity: no gate measures one for the policy yet";
-        let fix = "write what all tenants together may use, like [\"100k iops\", \"1GiB/s\"]";
+        let fix = "write what all tenants together may use, like [\"100k iops\", \"1GiB/s\"]; of a \
+                   folder, `tidegate check --calibrate DIR` measures it";
         return wrong(texts.span(), message, fix);
     }
     levels("capacity", texts)
