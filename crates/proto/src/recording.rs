@@ -57,7 +57,7 @@ use tidegate_model::{Operation, Span};
 
 pub mod collector;
 
-/// How long a gateway goes on recording after it was asked last: twenty questions may be late.
+/// How long a gateway goes on recording after it was asked last: 25 questions may be late.
 pub const LEASE: Span = Span(5 * Span::SECOND.0);
 
 /// The first line, up to the version.

@@ -69,6 +69,7 @@ pub(crate) struct Args {
 
     /// With --load: the cluster file that names nodes and volumes
     #[arg(long, value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    #[arg(conflicts_with = "scenario")]
     cluster: Option<PathBuf>,
 
     /// With --load: how long devices take for each unit of cost, such as 100us, or 200us,8 if they
@@ -79,7 +80,7 @@ pub(crate) struct Args {
 
     /// How much of the world is simulated
     #[arg(long, value_enum, default_value_t = Model::Packets)]
-    #[arg(env = "TIDEGATE_MODEL", hide_env_values = true)]
+    #[arg(env = "TIDEGATE_MODEL", hide_env_values = true, conflicts_with = "load")]
     model: Model,
 
     /// Another seed than the scenario's: a whole number, at least 0

@@ -83,6 +83,31 @@ fn what_does_not_fit_is_refused() {
             transcript(&[], &command.output().unwrap())
         },
     ];
+    for wrong in [
+        &[&ALL[..], &["--policy", "policy.toml"]].concat()[..],
+        &[&ALL[..], &["--model", "dtm"]].concat(),
+    ] {
+        assert_eq!(twin(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let mut scenario = tidegate_lab(Path::new(FILES));
+    scenario.args(["sim", "../e2e/12-write-only.toml", "--cluster", "cluster.toml"]);
+    assert_eq!(scenario.output().unwrap().status.code(), Some(2), "a cluster has no scenario");
     let folder = directory.path().display().to_string();
     insta::assert_snapshot!(texts.join("\n").replace(&folder, "DIR"));
+}
+
+/// Such a rule matches none of the requests, and the command says so.
+#[test]
+fn rules_that_a_recording_cannot_decide_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("offset.toml");
+    let mut policy = fs::read_to_string(Path::new(FILES).join("policy.toml")).unwrap();
+    policy += "[[match]]\ntenant = \"etl\"\nvolume = \"logs\"\noffset = \"<1MiB\"\n";
+    fs::write(&path, policy).unwrap();
+    let arguments = ["--cluster", "cluster.toml", "--policy", path.to_str().unwrap()];
+    let text = String::from_utf8(twin(&arguments).stdout).unwrap();
+    assert!(text.contains("warning: 1 rule of "), "{text}");
+    let json: Value =
+        serde_json::from_slice(&twin(&[&arguments[..], &["--json"]].concat()).stdout).unwrap();
+    assert_eq!(json["policies"][0]["rules_without_effect"], 1);
 }

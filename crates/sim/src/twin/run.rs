@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tidegate_algo::classify::owner::Owners;
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Cluster, Policy, Span, Waits};
 
 use super::Service;
@@ -66,7 +67,7 @@ pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinRep
     (0..simulation.peers.connections.len()).for_each(|it| simulation.plan_next(it as u32));
     let begin = |log: &mut TenantLog| log.begin(from);
     simulation.peers.logs.iter_mut().for_each(begin);
-    let promised = Promised::of(plan.policy);
+    let promised = Promised::of(&plan.policy.at(GateKind::Node));
     while simulation.now < until {
         if !goes_on() {
             return Ok(None);

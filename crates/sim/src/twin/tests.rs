@@ -141,6 +141,11 @@ fn a_reservation_is_kept_against_a_greedy_neighbour() {
     assert_eq!(kept.periods, 4);
     assert!(kept.kept >= 3, "{report:?}");
     assert!(of(&report, "oltp").figures.requests >= 46_000, "{report:?}");
+    let of_nodes = "[[resource]]\nname = \"cluster\"\n[[tenant]]\nname = \"oltp\"\n\
+                    [tenant.on.cluster]\nreservation = \"12k iops\"\n\
+                    [[tenant]]\nname = \"backup\"\n";
+    let named = twin(&load, of_nodes, Service::Declared);
+    assert_eq!(of(&named, "oltp").kept, Some(kept), "a promise of the nodes' resource");
     let without =
         twin(&load, &tenants.replace("reservation = \"12k iops\"", ""), Service::Declared);
     let requests = |report: &TwinReport| of(report, "oltp").figures.requests;

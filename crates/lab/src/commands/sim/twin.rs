@@ -25,6 +25,9 @@ use tidegate_console::text_file::{self, Reader};
 /// The name of a tenant's row that shows what was recorded.
 const RECORDED: &str = "recorded";
 
+/// Policies in one run.
+const COMPARED_MAX: usize = 2;
+
 /// The service times of devices, as on the command line: `100us`, or `100us,4` for four at once.
 pub(super) fn service(text: &str) -> Result<Service, String> {
     let (each, at_once) = text.split_once(',').unwrap_or((text, "1"));
@@ -49,6 +52,8 @@ pub(super) struct Order<'a> {
 /// What one policy comes to.
 struct Outcome {
     policy: String,
+    /// Rules of the policy that match no recorded request, because a recording has no offsets.
+    unmatched: usize,
     report: TwinReport,
 }
 
@@ -57,6 +62,10 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
         let failure = Failure::new(Code::Usage, "a recording says neither nodes nor promises");
         return Err(failure.help("name the files: --cluster CLUSTER --policy POLICY"));
     };
+    if order.policies.len() > COMPARED_MAX {
+        let failure = Failure::new(Code::Usage, "more than two policies cannot be compared");
+        return Err(failure.help("run the command again for the others"));
+    }
     let cluster = ClusterFile::read(cluster, Reader::User)?;
     let mut policies = Vec::new();
     for path in order.policies {
@@ -79,7 +88,8 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
             .map_err(|error| Failure::quoted(Code::Invalid, &error.to_string()))?;
         // None if Ctrl-C has ended it.
         let Some(report) = report else { break };
-        outcomes.push(Outcome { policy: name.clone(), report });
+        let unmatched = policy.matches.iter().filter(|it| it.storage.offset.is_some()).count();
+        outcomes.push(Outcome { policy: name.clone(), unmatched, report });
     }
     interrupt.check()?;
     let recorded = load.report();
@@ -127,6 +137,12 @@ fn formatted(
     if load.lost > 0 {
         let lost = amounts::plural(load.lost, "request");
         text += &format!("warning: the recording lacks {lost}: buffers were full\n");
+    }
+    for Outcome { policy, unmatched, .. } in outcomes.iter().filter(|it| it.unmatched > 0) {
+        let rules = amounts::plural(*unmatched as u64, "rule");
+        text += &format!(
+            "warning: {rules} of {policy} with `offset` had no effect: a recording has no offsets\n"
+        );
     }
     let mut table = Table::new()
         .left("TENANT")
@@ -176,8 +192,12 @@ fn share(part: u64, whole: u64) -> String {
 }
 
 fn to_json(load: &RecordedLoad, recorded: &TwinReport, outcomes: &[Outcome]) -> Value {
-    let policies = outcomes.iter().map(|Outcome { policy, report }| {
-        json!({ "policy": policy, "tenants": tenants_json(report, true) })
+    let policies = outcomes.iter().map(|Outcome { policy, unmatched, report }| {
+        json!({
+            "policy": policy,
+            "rules_without_effect": unmatched,
+            "tenants": tenants_json(report, true),
+        })
     });
     json!({
         "span_ns": load.span.0,
