@@ -1,3 +1,4 @@
+use alloc::format;
 use alloc::string::ToString;
 
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ tidegate recording 1
 tenant 0 oltp
 tenant 1 \"\"
 connection 0 front db oltp
-0 18446744073709551615 0 1 sync 0 0
+0 8640000000000000 0 1 sync 0 0
 1500000 250000 0 0 read 4096 65536
 end 30000000000 2 1";
 
@@ -47,9 +48,13 @@ fn every_error_names_the_line_and_the_fix() {
     refused("250000 0 0", "250000 1 0", "line 6: no line introduces connection 1; put its line");
     refused("250000 0 0", "250000 0 2", "no line introduces tenant 2");
     refused("read", "reed", "\"reed\" is no operation; use one of read, write, sync, allocate,");
-    refused("4096", "4k", "BYTES is \"4k\"; write a whole number from 0 to 4294967295");
+    refused("4096", "4k", "BYTES is \"4k\"; write a whole number from 0 to 33554432");
+    refused("4096", "33554433", "BYTES is \"33554433\"");
     refused("4096", "04096", "BYTES is \"04096\"");
-    refused("0 1844", "1 1844", "line 5: the request is answered later than 2^64 ns");
+    let late = (SPAN_MAX.0 + 1).to_string();
+    refused("1500000 ", &format!("{late} "), "line 6: AT is \"8640000000000001\"; write a whole");
+    refused("250000 ", &format!("{late} "), "line 6: LATENCY is");
+    refused("end 30000000000", &format!("end {late}"), "line 7: SPAN is");
     refused("2 1", "2 1\n", "line 8: the line follows on the end; take it out");
     refused(" 65536", " 65536 ", "number of fields");
     let long = "x".repeat(LINE_MAX + 1);
@@ -73,12 +78,13 @@ fn a_recording_without_its_end_is_cut_off() {
 proptest! {
     #[test]
     fn any_request_is_read_as_it_was_written(
-        (at_ns, latency_ns) in (0..=u64::MAX / 2, 0..=u64::MAX / 2),
+        (at_ns, latency_ns) in (0..=SPAN_MAX.0, 0..=SPAN_MAX.0),
         (connection, tenant, operation) in (0u32..3, 0u16..3, 0..OPERATIONS.len()),
         (bytes, position) in any::<(u32, u64)>(),
     ) {
         let mut parser = Parser { lines: 1, tenants: 3, connections: 3, has_ended: false };
         let operation = OPERATIONS[operation].0;
+        let bytes = bytes.min(bytes_max(operation));
         let line = Line::Request(RecordedRequest {
             at_ns, latency_ns, connection, tenant, operation, bytes, position,
         });

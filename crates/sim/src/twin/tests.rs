@@ -212,3 +212,21 @@ fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
     assert!(refused(&CLUSTER.replace("\"logs\"", "\"log\"")).contains("volume \"logs\", which"));
     assert!(refused(&CLUSTER.replace("capacity = \"10k iops\"", "")).contains("how fast node b"));
 }
+
+/// The largest request, and times at the bounds of the format, on volumes that may be smaller.
+#[test]
+fn recordings_at_the_bounds_of_the_format_are_made_again() {
+    let day = 86_400 * SECOND;
+    for (operation, bytes) in
+        [("read", 32u64 << 20), ("write", 32 << 20), ("allocate", 0xffff_ffff)]
+    {
+        let line =
+            |at: u64| format!("{at} {SECOND} 0 0 {operation} {bytes} 18446744073709551615\n");
+        let load = load(&recording(2, &(line(0) + &line(SECOND))));
+        let report = twin(&load, "[[tenant]]\nname = \"oltp\"\n", Service::Declared);
+        assert_eq!(report.span, Span(2 * SECOND));
+    }
+    let late = 100 * day;
+    let line = format!("{late} {late} 0 0 read 4096 0\n").repeat(3);
+    assert_eq!(load(&recording(1, &line)).len(), 3);
+}
