@@ -1,6 +1,7 @@
 //! A recording of a cluster, and what its twin says of another policy, beside what then happens.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -109,6 +110,7 @@ fn a_recording_is_refused_or_ends_with_a_reason() {
     assert_eq!(json(&recorded.stdout)["requests"], 0);
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("tidegate recording 1\nend "), "{text}");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600, "it is the caller's alone");
     let again = process::run(&mut record(&mut cluster, &short)).failure(1);
     assert!(again.stderr.contains("remove this one"), "{again:?}");
     fs::remove_file(&path).unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -71,8 +72,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// For the caller alone: the lines say who uses the storage, when and how much.
 fn create(path: &Path) -> Result<File, Failure> {
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
         let failure = Failure::new(Code::Failure, format!("cannot create {}", path.display()));
         match error.kind() {
             io::ErrorKind::AlreadyExists => {

@@ -36,8 +36,8 @@ pub(crate) fn claims(outcome: &DemoOutcome) -> Vec<Claim> {
     };
     vec![
         claim(
-            "without control all four get the same while all run, so I3 and I4, who are promised \
-             most, miss their promises: they have them",
+            "without control all four get the same while all run, so I3 and I4, which are promised \
+             most, seldom have their promises then",
             &[none],
             with_all(none),
             they_miss(none),

@@ -49,9 +49,10 @@ pub(super) fn panel(outcome: &E2eReport, part: LatencyScope, title: &str) -> Pan
     Panel::new(title, ["percentile", "ms"], outcome.applications.iter().map(line))
 }
 
-/// A table of latencies in milliseconds, without rows.
+/// A table of latencies, without rows.
 pub(super) fn table() -> Table {
-    Table::new().left("MS").left("APPLICATION").right("p50").right("p90").right("p99")
+    let table = Table::new().left("SET-UP").left("APPLICATION");
+    table.right("p50, ms").right("p90, ms").right("p99, ms")
 }
 
 pub(super) fn rows(table: &mut Table, of: &str, outcome: &E2eReport, part: LatencyScope) {
