@@ -13,6 +13,7 @@ mod keys;
 mod levels;
 mod memory;
 mod mounted;
+mod priorities;
 mod rdma;
 mod refused;
 mod rude;

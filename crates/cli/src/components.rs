@@ -267,6 +267,7 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
         discipline: node.scheduler,
         cost: cluster.cost,
         busy_poll: cluster.busy_poll,
+        io_priority: node.io_priority,
         capacity: node.capacity,
         speed,
         fallback: Some(base.join(crate::volumes::FALLBACK)),

@@ -106,6 +106,9 @@ pub struct Node {
     pub store: Store,
     /// A device to imitate on top of the store; none for the store as it is.
     pub model: Option<DeviceModel>,
+    /// Whether requests have the I/O priority of their class at the device; on nodes without a
+    /// device it has no meaning.
+    pub io_priority: bool,
 }
 
 /// The store that a node serves: a folder, a device, memory or a memcached server.

@@ -1,8 +1,9 @@
 //! The tag: what every request carries from the first gate to the device.
 //!
 //! It is made once, where the request enters, and never derived again. Narrower carriers (two
-//! priority bits of an NVMe command, a DSCP, an RDMA immediate) are projections of it, and all of
-//! them live in this file, so that no two places can disagree on what a class means on a wire.
+//! priority bits of an NVMe command, an I/O priority of Linux, a DSCP, an RDMA immediate) are
+//! projections of it, and all of them live in this file, so that no two places can disagree on what
+//! a class means on a wire.
 
 use core::fmt;
 use core::num::NonZeroU8;
@@ -49,6 +50,22 @@ impl Class {
     /// with urgent class: 00 urgent, 01 high, 10 medium, 11 low).
     pub const fn nvme_priority(self) -> u8 {
         self as u8
+    }
+
+    /// The I/O priority of a request at a block device (`ioprio_set(2)`): best effort, with level 0
+    /// for urgent, 2, 4 and 6. Without a priority the kernel takes level 4, as for medium.
+    ///
+    /// Left out: the kernel's real-time and idle classes. The first needs a capability, and a
+    /// stream of requests in it stops all others; in the second a request may wait for ever.
+    ///
+    /// ```
+    /// use tidegate_model::tag::CLASSES;
+    /// let levels = CLASSES.map(|(class, _)| class.io_priority() & 7);
+    /// assert_eq!(levels, [0, 2, 4, 6]);
+    /// ```
+    pub const fn io_priority(self) -> u16 {
+        const BEST_EFFORT: u16 = 2 << 13;
+        BEST_EFFORT | (self as u16 * 2)
     }
 
     /// The class that these two bits stand for; higher bits are ignored.

@@ -45,6 +45,9 @@ pub struct Config {
     /// ([`tidegate_algo::scheduling::busy_poll`]); zero to sleep at once. By default
     /// [`Cluster::BUSY_POLL`].
     pub busy_poll: Span,
+    /// Whether requests to a directory or a device have the I/O priority of their class there. By
+    /// default they have.
+    pub io_priority: bool,
     /// Makes the store as slow as this, for experiments.
     pub speed: Option<Speed>,
 }
@@ -101,6 +104,7 @@ impl Config {
             cost: CostModel::default(),
             workers: cores.map_or(1, usize::from),
             busy_poll: Cluster::BUSY_POLL,
+            io_priority: true,
             speed: None,
         }
     }

@@ -25,6 +25,7 @@ use crate::engine::{Engine, Inline, Sink, Work};
 use crate::live::{Live, LiveNode, Local};
 use crate::path_check::PathCheck;
 use crate::server::{Server, ServerCounts};
+use crate::store::block::{self, WITH_LEVELS};
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
@@ -210,7 +211,21 @@ fn node_config(config: &Config) -> node::Config {
     }
 }
 
+/// Logs where priorities of requests reach a device that does not look at them.
+fn note_scheduler(config: &Config) {
+    let (Store::Directory { path } | Store::Device { path, .. }) = &config.store else { return };
+    let scheduler = block::scheduler(path).filter(|it| config.io_priority && it != WITH_LEVELS);
+    if let Some(scheduler) = scheduler {
+        tracing::info!(
+            node = config.name,
+            scheduler,
+            "the device does not order requests by their priority; {WITH_LEVELS} does"
+        );
+    }
+}
+
 fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartError> {
+    note_scheduler(config);
     let medium = live.medium.clone();
     let sink: Arc<dyn Sink> = Arc::new(Back(Arc::downgrade(live)));
     let depth = config.depth;
@@ -225,13 +240,13 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
             }
             Store::Directory { .. } | Store::Device { .. } => {}
         }
-        match Ring::start(depth, medium.clone(), sink.clone()) {
+        match Ring::start(depth, config.io_priority, medium.clone(), sink.clone()) {
             Ok(ring) => Ok(Box::new(ring)),
             Err(error) => {
                 tracing::info!(
                     "no io_uring here ({error}); the store is served by {depth} threads"
                 );
-                Ok(Box::new(Pool::start(depth as usize, medium, sink)?))
+                Ok(Box::new(Pool::start(depth as usize, config.io_priority, medium, sink)?))
             }
         }
     };

@@ -6,6 +6,8 @@
 
 pub(crate) mod model;
 pub(crate) mod pool;
+#[allow(unsafe_code, reason = "no library offers ioprio_set")]
+mod priority;
 #[allow(unsafe_code, reason = "the kernel reads and writes buffers on its own")]
 pub(crate) mod ring;
 #[cfg(test)]

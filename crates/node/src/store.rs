@@ -4,6 +4,7 @@
 //! ([`crate::engine`]) decides on the thread and on the time of the reply; so a medium is plain
 //! blocking code and is tested as such.
 
+pub(crate) mod block;
 mod device;
 mod directory;
 pub(crate) mod disk;

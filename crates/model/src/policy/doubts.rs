@@ -115,7 +115,8 @@ impl Doubts {
     fn class(&mut self, class: &Text) {
         let name = class.get_ref();
         if matches!(name.parse(), Ok(Class::High | Class::Low)) {
-            let message = format!("class: {name:?} has no effect without class_weights");
+            let message =
+                format!("class: {name:?} changes no order at a node without class_weights");
             let fix = "add class_weights = { high = 3, medium = 2, low = 1 }, or remove it";
             self.add(class.span(), message, fix);
         }

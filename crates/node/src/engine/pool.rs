@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use tidegate_fabric::service::Fault;
 
+use super::priority::ThreadPriority;
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
 use crate::store::Medium;
@@ -20,6 +21,8 @@ pub(crate) struct Pool {
 }
 
 struct PoolState {
+    /// Whether a job has the I/O priority of its class.
+    has_priorities: bool,
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
     queue: Mutex<Queue>,
@@ -33,14 +36,16 @@ struct Queue {
 }
 
 impl Pool {
-    /// Starts `count` threads that finish into `sink`.
+    /// Starts `count` threads that finish into `sink`. With `has_priorities` a job has the I/O
+    /// priority of its class.
     pub(crate) fn start(
         count: usize,
+        has_priorities: bool,
         medium: Arc<dyn Medium>,
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
         let (queue, is_filled) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(PoolState { medium, sink, queue, is_filled });
+        let shared = Arc::new(PoolState { has_priorities, medium, sink, queue, is_filled });
         let pool = Self { shared, threads: Mutex::default() };
         for number in 0..count {
             let shared = pool.shared.clone();
@@ -84,8 +89,11 @@ impl Engine for Pool {
 
 impl PoolState {
     fn serve(&self) {
-        let mut finished = Vec::new();
+        let (mut finished, mut priority) = (Vec::new(), ThreadPriority::default());
         while let Some(mut work) = self.next() {
+            if self.has_priorities {
+                priority.set(work.body.job.tag.class);
+            }
             self.medium.perform(&mut std::iter::once(&mut work.body.job));
             finished.push(work);
             self.sink.finished(&mut finished);

@@ -45,6 +45,8 @@ struct RingState {
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
     pool: Pool,
+    /// Whether a transfer has the I/O priority of its class.
+    has_priorities: bool,
     /// Whether the kernel is out of memory, for a test.
     #[cfg(test)]
     is_refused: std::sync::atomic::AtomicBool,
@@ -79,12 +81,14 @@ impl Drop for Slots {
 }
 
 impl Ring {
-    /// Starts a ring for at most `depth` transfers at a time, which finish into `sink`.
+    /// Starts a ring for at most `depth` transfers at a time, which finish into `sink`. With
+    /// `has_priorities` a transfer has the I/O priority of its class.
     ///
     /// # Errors
     /// If the kernel lacks or forbids rings, or has no more threads.
     pub(crate) fn start(
         depth: u32,
+        has_priorities: bool,
         medium: Arc<dyn Medium>,
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
@@ -96,13 +100,14 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let threads = THREADS_MAX.min(depth as usize);
-        let pool = Pool::start(threads, medium.clone(), sink.clone())?;
+        let pool = Pool::start(threads, has_priorities, medium.clone(), sink.clone())?;
         let shared = Arc::new(RingState {
             ring,
             slots: Mutex::default(),
             medium,
             sink,
             pool,
+            has_priorities,
             #[cfg(test)]
             is_refused: false.into(),
         });
@@ -174,7 +179,9 @@ impl RingState {
             work.body.job.buffer = Buffer::with_length(length);
         }
         let number = slots.next();
-        let entry = entry(&mut work.body.job.buffer, transfer).user_data(number as u64);
+        // Zero is that of the submitting thread.
+        let priority = if self.has_priorities { work.body.job.tag.class.io_priority() } else { 0 };
+        let entry = entry(&mut work.body.job.buffer, transfer, priority).user_data(number as u64);
         // SAFETY: `slots` is locked, so no other thread pushes. The descriptor is open as long as
         // the medium, which `self` holds. The buffer's memory is on the heap, stays where it is
         // while the work moves into its slot, and no thread touches it before the entry's
@@ -276,16 +283,20 @@ impl RingState {
     }
 }
 
-fn entry(buffer: &mut Buffer, transfer: Transfer) -> squeue::Entry {
+fn entry(buffer: &mut Buffer, transfer: Transfer, priority: u16) -> squeue::Entry {
     let descriptor = types::Fd(transfer.descriptor);
     // A frame's length has 32 bits.
     let (memory, length) = (buffer.as_mut_ptr(), buffer.len() as u32);
     match transfer.is_write {
         true => opcode::Write::new(descriptor, memory, length)
             .offset(transfer.offset)
+            .ioprio(priority)
             .rw_flags(if transfer.durable { libc::RWF_DSYNC } else { 0 })
             .build(),
-        false => opcode::Read::new(descriptor, memory, length).offset(transfer.offset).build(),
+        false => opcode::Read::new(descriptor, memory, length)
+            .offset(transfer.offset)
+            .ioprio(priority)
+            .build(),
     }
 }
 

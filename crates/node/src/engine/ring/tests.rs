@@ -36,7 +36,7 @@ fn start(depth: u32, medium: Arc<dyn Medium>) -> Option<(Ring, Receiver<Work>)> 
         return None;
     }
     let (sender, finished) = channel();
-    match Ring::start(depth, medium, Arc::new(Pipe(Mutex::new(sender)))) {
+    match Ring::start(depth, true, medium, Arc::new(Pipe(Mutex::new(sender)))) {
         Ok(ring) => Some((ring, finished)),
         Err(error) => {
             eprintln!("skipped: no io_uring: {error}");

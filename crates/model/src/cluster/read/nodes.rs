@@ -1,0 +1,134 @@
+//! A node of a cluster file: its store, and what is known of its speed.
+
+use alloc::format;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{DEPTH_MAX, Taken, borne, guarded, iops, named, scheduler, size};
+use crate::cluster::{Cluster, DeviceModel, Node, Store};
+use crate::discipline::Discipline;
+use crate::text::{ReadResult, Text, count, name, wrong};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNode {
+    name: Text,
+    address: Option<Text>,
+    capacity: Option<Text>,
+    depth: Option<Spanned<i64>>,
+    scheduler: Option<Text>,
+    directory: Option<Text>,
+    device: Option<Text>,
+    size: Option<Text>,
+    memory: Option<Spanned<bool>>,
+    memcached: Option<Text>,
+    model: Option<RawModel>,
+    io_priority: Option<Spanned<bool>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawModel {
+    rate: Text,
+    variance: Option<Text>,
+}
+
+/// Reads a node, and whether it fits beside those before it.
+pub(super) fn node(
+    raw: &RawNode,
+    default: Discipline,
+    cluster: &Cluster,
+    taken: &mut Taken,
+) -> ReadResult<Node> {
+    let before = &cluster.nodes;
+    let is_taken = before.iter().any(|node| node.name == *raw.name.get_ref());
+    let name = name("node", &raw.name, is_taken)?;
+    borne(cluster, &raw.name)?;
+    let who = format!("node {name}");
+    let address = taken.take_if("address", raw.address.as_ref(), &who)?;
+    guarded("address", address.as_ref(), raw.address.as_ref(), cluster.tls.is_some())?;
+    let store = store(raw, taken, &who)?;
+    let same = |other: &&Node| path(&store).is_some() && path(&other.store) == path(&store);
+    if let Some(other) = before.iter().find(same) {
+        let message = format!("node: {name} has the store of node {}", other.name);
+        return wrong(raw.name.span(), message, "give it a directory or a device of its own");
+    }
+    let has_device = matches!(store, Store::Directory(_) | Store::Device { .. });
+    if let Some(io_priority) = raw.io_priority.as_ref().filter(|_| !has_device) {
+        let message = "io_priority: only requests to a directory or a device have one";
+        return wrong(io_priority.span(), message, "remove it");
+    }
+    Ok(Node {
+        io_priority: raw.io_priority.as_ref().is_none_or(|it| *it.get_ref()),
+        name,
+        address,
+        capacity: raw.capacity.as_ref().map(|text| iops("capacity", text)).transpose()?,
+        depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
+        scheduler: raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or(default),
+        store,
+        model: raw.model.as_ref().map(model).transpose()?,
+    })
+}
+
+/// The path that a store has for itself on its machine; none for memory and memcached.
+fn path(store: &Store) -> Option<&str> {
+    match store {
+        Store::Directory(path) | Store::Device { path, .. } => Some(path),
+        Store::Memory | Store::Memcached(_) => None,
+    }
+}
+
+fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> ReadResult<Store> {
+    if let Some(size) = &raw.size
+        && raw.device.is_none()
+    {
+        return wrong(size.span(), "size: only a device has one", "remove it");
+    }
+    match (&raw.directory, &raw.device, &raw.memory, &raw.memcached) {
+        (Some(text), None, None, None) => Ok(Store::Directory(named("directory", text)?)),
+        (None, Some(text), None, None) => Ok(Store::Device {
+            path: named("device", text)?,
+            size: raw.size.as_ref().map(|text| size("size", text)).transpose()?,
+        }),
+        (None, None, Some(memory), None) if !memory.get_ref() => {
+            wrong(memory.span(), "memory: false is no store", "write memory = true, or remove it")
+        }
+        (None, None, Some(_), None) => Ok(Store::Memory),
+        (None, None, None, Some(text)) => {
+            let who = format!("the server behind {who}");
+            Ok(Store::Memcached(taken.take("memcached", text.get_ref(), &text.span(), &who)?))
+        }
+        stores => {
+            let name = raw.name.get_ref();
+            let none = stores == (&None, &None, &None, &None);
+            let number = if none { "no store" } else { "more than one store" };
+            let fix = "write one of directory = \"PATH\", device = \"PATH\", memory = true and \
+                       memcached = \"HOST:PORT\"";
+            wrong(raw.name.span(), format!("node: {name} has {number}"), fix)
+        }
+    }
+}
+
+fn model(raw: &RawModel) -> ReadResult<DeviceModel> {
+    let variance_permille = raw.variance.as_ref().map_or(Ok(0), permille)?;
+    Ok(DeviceModel { rate: iops("rate", &raw.rate)?, variance_permille })
+}
+
+/// Per cent, with one decimal at most.
+fn permille(text: &Text) -> ReadResult<u32> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = text.get_ref().trim().strip_suffix('%').and_then(|number| {
+        let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+        let whole: u32 = whole.parse().ok().filter(|_| digits(whole))?;
+        let tenths: u32 = tenths.parse().ok().filter(|_| digits(tenths) && tenths.len() == 1)?;
+        whole.checked_mul(10)?.checked_add(tenths)
+    });
+    match parsed.filter(|permille| *permille <= 1000) {
+        Some(permille) => Ok(permille),
+        None => {
+            let message = format!("variance: {:?} is no part of a whole", text.get_ref());
+            wrong(text.span(), message, r#"write it like "10%" or "2.5%", "100%" at most"#)
+        }
+    }
+}
