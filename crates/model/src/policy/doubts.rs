@@ -296,7 +296,10 @@ mod tests {
             ("size = \"4KiB..4KiB\"", "is no size at all"),
             ("size = \"<0B\"", "is no size at all"),
             ("offset = \"4KiB..4KiB\"", "offset: \"4KiB..4KiB\" is no offset at all"),
-            ("volume = \"*\"\nclass = \"low\"", "class: \"low\" has no effect without class_w"),
+            (
+                "volume = \"*\"\nclass = \"low\"",
+                "class: \"low\" changes no order at a node without class_w",
+            ),
             ("volume = \"\"", "volume: \"\" matches no volume, because it is empty"),
             ("key = \"a b\"", "begins no key"),
         ] {
