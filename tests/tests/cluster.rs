@@ -9,6 +9,7 @@ mod fenced;
 mod guarded;
 mod guest;
 mod hostile;
+mod hosts;
 mod keys;
 mod levels;
 mod memory;

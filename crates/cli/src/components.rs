@@ -306,7 +306,7 @@ fn gateways(cluster: &Cluster) -> Vec<String> {
 }
 
 /// The names of all components that its controller admits.
-pub(crate) fn peer_names(cluster: &Cluster) -> Vec<String> {
+fn peer_names(cluster: &Cluster) -> Vec<String> {
     let nodes = cluster.nodes.iter().map(|node| node.name.clone());
     let data_nodes = cluster.data_nodes.iter().map(|node| node.name.clone());
     nodes.chain(gateways(cluster)).chain(data_nodes).collect()

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::identity::Members;
 use crate::logging::Logging;
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::tls::Guard;
@@ -17,8 +18,8 @@ pub struct Config {
     /// for root, else `tidegate/controller.sock` in `$XDG_RUNTIME_DIR` or, without that, in the
     /// state directory.
     pub socket: PathBuf,
-    /// The TCP listener for nodes and gateways of other machines, and the rule that admits them;
-    /// none where all are on this machine.
+    /// The TCP listener for nodes, gateways and stages of other machines, with the certificate to
+    /// show them; none where all are on this machine.
     pub remote: Option<(SocketAddr, Guard)>,
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
@@ -62,9 +63,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The names of the cluster's gateways.
-    pub(crate) fn gateways(&self) -> Vec<String> {
-        let gateways = self.cluster.iter().flat_map(|cluster| &cluster.gateways);
-        gateways.map(|gateway| gateway.name.clone()).collect()
+    /// The names of the cluster's members.
+    pub(crate) fn members(&self) -> Members {
+        let Some(cluster) = &self.cluster else { return Members::default() };
+        let gateways = Vec::from_iter(cluster.gateways.iter().map(|it| it.name.clone()));
+        let mut all = Vec::from([Cluster::CONTROLLER, Cluster::AUTHORITY].map(String::from));
+        all.extend(gateways.iter().cloned());
+        all.extend(cluster.nodes.iter().map(|it| it.name.clone()));
+        all.extend(cluster.data_nodes.iter().map(|it| it.name.clone()));
+        Members { gateways, all }
     }
 }

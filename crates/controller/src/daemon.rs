@@ -183,7 +183,7 @@ impl Daemon {
         let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);
-        let gateways = config.gateways();
+        let members = config.members();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
@@ -198,7 +198,7 @@ impl Daemon {
             users: Users::new(),
             permits: ConnectionPermits::new(limits.connections, limits.connections_per_user),
             clock,
-            gateways,
+            members,
             refusals: Mutex::default(),
         });
         let remote = remote.map(|(listener, guard)| PeerListener::Remote(listener, guard));

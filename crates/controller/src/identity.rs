@@ -11,6 +11,14 @@ use tokio::net::UnixStream;
 
 use crate::permits::PeerKind;
 
+/// The names of a cluster's members, which their certificates bear.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Members {
+    pub(crate) gateways: Vec<String>,
+    /// All of them, with the controller and the authority.
+    pub(crate) all: Vec<String>,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum PeerIdentity {
     /// A process of this machine.
@@ -38,7 +46,10 @@ impl PeerIdentity {
         match self {
             Self::Local { uid, .. } if may_operate(*uid) => PeerKind::Operator,
             Self::Local { uid, .. } => PeerKind::User(*uid),
-            Self::Remote(_) => PeerKind::Remote,
+            Self::Remote(names) => match names.first() {
+                None => PeerKind::Remote,
+                Some(name) => PeerKind::Certificate(name.clone()),
+            },
         }
     }
 
@@ -46,12 +57,12 @@ impl PeerIdentity {
         self.kind() == PeerKind::Operator
     }
 
-    /// Whether the peer may claim the identity in `hello`, in a cluster with these gateways. This
+    /// Whether the peer may claim the identity in `hello`, in a cluster with these members. This
     /// does not check whether the cluster has such a node.
     ///
     /// # Errors
     /// The reason, for both sides.
-    pub(crate) fn may_be(&self, hello: &Hello, gateways: &[String]) -> Result<(), String> {
+    pub(crate) fn may_be(&self, hello: &Hello, members: &Members) -> Result<(), String> {
         let name = match (self, hello) {
             (Self::Local { .. }, Hello::Stage { .. } | Hello::Operator { .. }) => return Ok(()),
             (Self::Local { .. }, _) if self.may_operate() => return Ok(()),
@@ -60,12 +71,17 @@ impl PeerIdentity {
             }
             (Self::Remote(_), Hello::Node { info, .. }) => &info.name,
             (Self::Remote(_), Hello::DataNode { name, .. }) => name,
-            (Self::Remote(_), Hello::Gateway { name, .. }) if gateways.contains(name) => name,
+            (Self::Remote(_), Hello::Gateway { name, .. }) if members.gateways.contains(name) => {
+                name
+            }
             (Self::Remote(_), Hello::Gateway { name, .. }) => {
                 return Err(format!("the cluster has no gateway {name:?}"));
             }
-            (Self::Remote(_), Hello::Stage { .. } | Hello::Operator { .. }) => {
-                return Err("programs and operators use the controller's Unix socket".into());
+            (Self::Remote(names), Hello::Stage { .. }) => {
+                return may_be_program(names, &members.all);
+            }
+            (Self::Remote(_), Hello::Operator { .. }) => {
+                return Err("operators use the controller's Unix socket".into());
             }
         };
         match self {
@@ -75,6 +91,22 @@ impl PeerIdentity {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether a certificate with these names is that of a user who runs programs. Which tenants this
+/// user may act for is the policy's.
+fn may_be_program(names: &[String], members: &[String]) -> Result<(), String> {
+    let advice = "use one that `tidegate certify --user` has made";
+    if names.is_empty() {
+        return Err(format!("your certificate bears no name; {advice}"));
+    }
+    match members.iter().find(|member| bears(names, member)) {
+        Some(member) => {
+            let party = format!("the certificate of {member} is for a party of the cluster");
+            Err(format!("{party} and not for programs; {advice}"))
+        }
+        None => Ok(()),
     }
 }
 

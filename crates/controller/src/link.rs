@@ -15,7 +15,7 @@ use tidegate_proto::message::{Hello, Reply, VERSION};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::identity::PeerIdentity;
+use crate::identity::{Members, PeerIdentity};
 use crate::input::Input;
 use crate::operator;
 use crate::peer_link::{PeerLink, read, relay};
@@ -38,8 +38,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) users: Users,
     pub(crate) permits: Arc<ConnectionPermits>,
     pub(crate) clock: Clock,
-    /// The names of the cluster's gateways.
-    pub(crate) gateways: Vec<String>,
+    pub(crate) members: Members,
     /// The log lines about peers that are refused before the machine knows them.
     pub(crate) refusals: Mutex<LogLimiter>,
 }
@@ -62,7 +61,10 @@ pub(crate) async fn attend(
     context: Arc<ConnectionContext>,
 ) {
     // A peer without a permit gets no reason: only its hello would identify its protocol.
-    let Some(_permit) = context.permits.take(identity.kind(), context.clock.now()) else { return };
+    let mut permit = context.permits.take(identity.kind(), context.clock.now());
+    if permit.is_none() {
+        return;
+    }
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
@@ -76,9 +78,17 @@ pub(crate) async fn attend(
     if let PeerIdentity::Remote(names) = &mut identity {
         names.extend_from_slice(stream.names().unwrap_or_default());
     }
-    if let Err(reason) = identity.may_be(&hello, &context.gateways) {
+    if let Err(reason) = identity.may_be(&hello, &context.members) {
         refuse(&stream, &hello, &reason);
         return context.warn(format_args!("{identity} is refused: {reason}"));
+    }
+    if matches!((&hello, &identity), (Hello::Stage { .. }, PeerIdentity::Remote(_))) {
+        // It counts as its user's from here on, so that no user keeps all others out.
+        drop(permit);
+        permit = context.permits.take(identity.kind(), context.clock.now());
+        if permit.is_none() {
+            return;
+        }
     }
     match (hello, &identity) {
         (Hello::Operator { version }, _) => {
@@ -91,7 +101,6 @@ pub(crate) async fn attend(
                 ));
             }
         }
-        (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {}
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
             let user = context.users.name(*uid).await;
             let peer = Peer { uid: *uid, pid: *pid, user, ..Peer::default() };
@@ -101,9 +110,11 @@ pub(crate) async fn attend(
             let peer = Peer { uid: *uid, pid: *pid, ..Peer::default() };
             serve(stream, &context, (peer, hello), &rest).await;
         }
-        (hello, PeerIdentity::Remote(_)) => {
+        (hello, PeerIdentity::Remote(names)) => {
             let address = stream.peer_address().unwrap_or_default();
-            let peer = Peer { address, ..Peer::default() };
+            // The kernel names no process there; which one it is is the stage's own word.
+            let pid = if let Hello::Stage { info, .. } = &hello { info.pid } else { 0 };
+            let peer = Peer { pid, address, certificate: Some(names.clone()), ..Peer::default() };
             serve(stream, &context, (peer, hello), &rest).await;
         }
     }

@@ -27,7 +27,9 @@ pub(crate) fn controller(
 ) -> Controller {
     let now = clock.now();
     let policy = in_force.map(|(revision, policy)| (revision, policy.clone()));
-    let Some(file) = &config.cluster else {
+    // A file without components has only the address for stages of other machines.
+    let is_some = |file: &&Cluster| !file.nodes.is_empty() || !file.data_nodes.is_empty();
+    let Some(file) = config.cluster.as_ref().filter(is_some) else {
         return Controller::new(now, Setup::default(), policy);
     };
     let nodes = file.nodes.iter().map(|node| NodeSetup {

@@ -21,18 +21,21 @@ pub(crate) struct ConnectionPermits {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// By the number of the user; only users with permits.
-    users: BTreeMap<u32, usize>,
+    /// By user; only users with permits.
+    users: BTreeMap<PeerKind, usize>,
     refusals: LogLimiter,
 }
 
 /// The kind of peer that needs a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeerKind {
     /// A user who may operate the controller.
     Operator,
     /// Another user.
     User(u32),
+    /// The user of this name, who runs programs on other machines.
+    Certificate(String),
+    /// A member of the cluster, or a peer that has not said hello yet.
     Remote,
 }
 
@@ -50,13 +53,15 @@ impl ConnectionPermits {
     /// A permit, or none if none is left for this peer. Refusals are logged seldom.
     pub(crate) fn take(self: &Arc<Self>, peer: PeerKind, now: Time) -> Option<ConnectionPermit> {
         let mut taken = self.taken();
-        let reserved = match peer {
+        let reserved = match &peer {
             PeerKind::Operator => 0,
-            PeerKind::User(_) | PeerKind::Remote => RESERVED.min(self.all / 2),
+            _ => RESERVED.min(self.all / 2),
         };
-        let of_user = match peer {
+        let of_user = match &peer {
             PeerKind::Operator | PeerKind::Remote => 0,
-            PeerKind::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
+            PeerKind::User(_) | PeerKind::Certificate(_) => {
+                taken.users.get(&peer).copied().unwrap_or(0)
+            }
         };
         if taken.all + reserved >= self.all || of_user >= self.per_user {
             if let Some(unlogged) = taken.refusals.admit(now) {
@@ -67,8 +72,8 @@ impl ConnectionPermits {
             return None;
         }
         taken.all += 1;
-        if let PeerKind::User(uid) = peer {
-            *taken.users.entry(uid).or_default() += 1;
+        if matches!(peer, PeerKind::User(_) | PeerKind::Certificate(_)) {
+            *taken.users.entry(peer.clone()).or_default() += 1;
         }
         Some(ConnectionPermit { permits: self.clone(), peer })
     }
@@ -82,12 +87,10 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.permits.taken();
         taken.all -= 1;
-        if let PeerKind::User(uid) = self.peer
-            && let Some(count) = taken.users.get_mut(&uid)
-        {
+        if let Some(count) = taken.users.get_mut(&self.peer) {
             *count -= 1;
             if *count == 0 {
-                taken.users.remove(&uid);
+                taken.users.remove(&self.peer);
             }
         }
     }
@@ -106,7 +109,7 @@ mod tests {
         let mut first = Vec::from_iter((0..3).map(|_| take(PeerKind::User(1)).unwrap()));
         assert!(take(PeerKind::User(1)).is_none());
         let second = take(PeerKind::User(2)).unwrap();
-        assert!(take(PeerKind::User(3)).is_none(), "the rest is kept");
+        assert!(take(PeerKind::Certificate("3".into())).is_none(), "the rest is kept");
         let operators = Vec::from_iter((0..4).map(|_| take(PeerKind::Operator).unwrap()));
         assert!(take(PeerKind::Operator).is_none());
         drop((first.pop(), operators));

@@ -303,9 +303,9 @@ impl Budgets {
     /// The number of a stage that says hello: the one it had, unless another stage has it now.
     fn stage_id(&mut self, now: Time, peer: &Peer, info: &StageInfo) -> StageId {
         if info.stage != StageId::default() {
-            match self.stages.get(&info.stage).map(|stage| &stage.peer) {
+            match self.stages.get(&info.stage) {
                 None => return info.stage,
-                Some(holder) if (holder.uid, holder.pid) == (peer.uid, peer.pid) => {
+                Some(holder) if holder.is_process(peer, info) => {
                     self.remove(now, info.stage, REPLACED);
                     return info.stage;
                 }

@@ -19,6 +19,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
@@ -215,12 +216,22 @@ pub struct Peer {
     pub user: String,
     /// The address of its end, for people; empty on this machine.
     pub address: String,
+    /// The names in its certificate; none for a process of this machine, which the kernel names.
+    pub certificate: Option<Vec<String>>,
 }
 
 impl Peer {
     /// The user's name, or its number where it has none.
     pub fn user_or_number(&self) -> String {
         if self.user.is_empty() { format!("{}", self.uid) } else { self.user.clone() }
+    }
+
+    /// The peer's user, for people, with the kind of its identity.
+    pub(crate) fn account(&self) -> String {
+        match &self.certificate {
+            Some(names) => format!("certificate {:?}", names.join(", ")),
+            None => format!("user {}", self.user_or_number()),
+        }
     }
 
     /// The process that said this hello, for people: the same text for the same process, where its
@@ -241,7 +252,10 @@ impl Peer {
 
     /// Whether the policy lets it act for a tenant.
     pub fn may_act_for(&self, tenant: &Tenant) -> bool {
-        tenant.admits(Principal::User { uid: self.uid, name: &self.user })
+        tenant.admits(match &self.certificate {
+            Some(names) => Principal::Certificate(names),
+            None => Principal::User { uid: self.uid, name: &self.user },
+        })
     }
 }
 

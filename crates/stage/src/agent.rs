@@ -4,6 +4,7 @@
 //! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
 //! [`StageAgent`] runs it on a thread for a program that uses the library.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
 use tidegate_algo::scheduling::queue::QueueState;
 use tidegate_algo::shaping::token_bucket::RATE_UNLIMITED;
 use tidegate_fabric::place::default_socket;
+#[cfg(feature = "tls")]
+use tidegate_fabric::stream::Way;
 use tidegate_fabric::unix::MessageLink;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
@@ -44,13 +47,16 @@ const SET_CLOCK: Span = Span::SECOND;
 /// of a library has no reader.
 const NOTICES_MAX: usize = 16;
 
-/// Identity of a stage, and the socket of its controller.
+/// Identity of a stage, and the place of its controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tenant it acts for; empty to go by the policy's rules alone.
     pub tenant: String,
-    /// The controller's socket.
+    /// The controller's socket, if the controller is on this machine.
     pub socket: PathBuf,
+    /// The way to a controller on another machine, which is used instead of the socket.
+    #[cfg(feature = "tls")]
+    pub remote: Option<Way>,
     /// The command that the stage runs, for display.
     pub command: String,
     /// Whether it carries content, so that gates may transform it.
@@ -63,8 +69,47 @@ impl Default for Settings {
         Self {
             tenant: String::new(),
             socket: default_socket(),
+            #[cfg(feature = "tls")]
+            remote: None,
             command: name.to_string_lossy().into_owned(),
             layered: true,
+        }
+    }
+}
+
+/// Where the controller of a stage listens.
+#[derive(Debug)]
+enum Place {
+    Socket(PathBuf),
+    #[cfg(feature = "tls")]
+    Remote(Way),
+}
+
+impl Place {
+    fn of(settings: &Settings) -> Self {
+        #[cfg(feature = "tls")]
+        if let Some(way) = &settings.remote {
+            return Self::Remote(way.clone());
+        }
+        Self::Socket(settings.socket.clone())
+    }
+
+    /// Connects, or begins to: a controller on another machine may answer later.
+    fn connect(&self) -> io::Result<MessageLink<ToStage>> {
+        match self {
+            Self::Socket(path) => MessageLink::connect(path),
+            #[cfg(feature = "tls")]
+            Self::Remote(way) => way.connect().map(MessageLink::from),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => path.display().fmt(f),
+            #[cfg(feature = "tls")]
+            Self::Remote(way) => way.address.fmt(f),
         }
     }
 }
@@ -74,7 +119,7 @@ impl Default for Settings {
 pub(crate) struct Driver {
     segment: Arc<Segment>,
     machine: Machine,
-    socket: PathBuf,
+    place: Place,
     link: Option<MessageLink<ToStage>>,
     census: Census,
     last_check: Time,
@@ -99,7 +144,7 @@ impl Driver {
         Self {
             machine: Machine::new(now, info, settings.layered),
             segment,
-            socket: settings.socket.clone(),
+            place: Place::of(settings),
             link: None,
             census: Census::default(),
             last_check: Time::ZERO,
@@ -194,7 +239,7 @@ impl Driver {
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                format!("nobody listens at {}", self.socket.display())
+                format!("nobody listens at {}", self.place)
             }
             _ => error.to_string(),
         };
@@ -205,7 +250,7 @@ impl Driver {
     fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             let sent = match output {
-                Output::Connect => match MessageLink::connect(&self.socket) {
+                Output::Connect => match self.place.connect() {
                     Ok(link) => {
                         self.link = Some(link);
                         self.machine.on_connected(kernel_time());

@@ -20,6 +20,8 @@ use std::sync::atomic::Ordering;
 use nix::sys::signal::{self, SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+#[cfg(feature = "tls")]
+use tidegate_fabric::stream::Way;
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
 
@@ -78,8 +80,11 @@ pub enum Verbosity {
 pub struct Options {
     /// The tenant it acts for; empty to go by the policy's rules alone.
     pub tenant: String,
-    /// The controller's socket.
+    /// The controller's socket, if the controller is on this machine.
     pub socket: PathBuf,
+    /// The way to a controller on another machine, which is used instead of the socket.
+    #[cfg(feature = "tls")]
+    pub remote: Option<Way>,
     /// The shim, `libtidegate_preload.so`.
     pub shim: PathBuf,
     /// The program.
@@ -168,6 +173,8 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     let settings = Settings {
         tenant: options.tenant.clone(),
         socket: options.socket.clone(),
+        #[cfg(feature = "tls")]
+        remote: options.remote.clone(),
         command: command_line(options),
         layered: false,
     };

@@ -313,20 +313,31 @@ fn peers_are_identified_by_their_certificates() {
     let gateway = Hello::Gateway { version: VERSION, name: "a".into() };
     let ToGateway::Refused { reason, .. } = guarded.receive_reply("a", &gateway) else { panic!() };
     assert_eq!(reason, "the cluster has no gateway \"a\"");
-    let socket = "programs and operators use the controller's Unix socket";
+    let socket = "operators use the controller's Unix socket";
     let operator = Hello::Operator { version: VERSION };
     let Reply::Refused { reason, .. } = guarded.receive_reply("front", &operator) else { panic!() };
     assert_eq!(reason, socket);
     let stage = Hello::Stage { version: VERSION, info: StageInfo::default() };
     let ToStage::Refused { reason, .. } = guarded.receive_reply("front", &stage) else { panic!() };
+    assert!(
+        reason.contains("front is for a party of the cluster and not for programs"),
+        "{reason}"
+    );
+    // A client's certificate is good for programs. It is no component's, and opens no node.
+    let ToStage::Welcome { .. } = guarded.receive_reply("client", &stage) else { panic!() };
+    let ToNode::Refused { reason, .. } = guarded.receive_reply("client", &node("a")) else {
+        panic!()
+    };
+    assert_eq!(reason, "your certificate is for client and not for \"a\"");
+    let Reply::Refused { reason, .. } = guarded.receive_reply("client", &operator) else {
+        panic!()
+    };
     assert_eq!(reason, socket);
-    // A client's certificate opens neither the controller nor a node, and a node's no node.
     let report = |address: &str, certificate: &str, name: &str| {
         let answer = guarded.try_hello::<ToNode>(address, certificate, name, &operator);
         answer.unwrap_err().to_string()
     };
     let unknown = "the peer refuses our certificate: it has no name that is admitted there";
-    assert_eq!(report(&guarded.controller, "client", "controller"), unknown);
     assert_eq!(report(&guarded.node, "client", "a"), unknown);
     assert_eq!(report(&guarded.node, "b", "a"), unknown);
     // And no peer believes a host to be another than it is.

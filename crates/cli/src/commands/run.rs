@@ -1,11 +1,18 @@
 //! `tidegate run`: a program under the policy.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
+use tidegate_fabric::stream::Way;
+use tidegate_fabric::tls::Guard;
+use tidegate_model::Cluster;
+use tidegate_model::cluster::Address;
 use tidegate_stage::supervise::{self, Exit, Options, RunError, Verbosity};
 
+use tidegate_console::address::resolved;
+use tidegate_console::certificate::identity;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::programs;
@@ -21,12 +28,26 @@ use tidegate_console::programs;
 Examples:
   tidegate run --tenant oltp -- fio jobs/oltp.fio
   tidegate run --tenant backup --report -- tar cf backup.tar /data
+  tidegate run --controller storage.example.com:7300 --tls tls --user ann -- make
   tidegate run -- bash          (whose requests are whose is for the policy's rules to say)")]
 pub(crate) struct Args {
     /// The tenant that the program acts for; without it, the policy's rules decide
     #[arg(long, short, value_name = "NAME", default_value = "", hide_default_value = true)]
     #[arg(env = "TIDEGATE_TENANT", hide_env_values = true)]
     tenant: String,
+
+    /// The controller on another machine, over TLS, instead of the one at the socket
+    #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_CONTROLLER", hide_env_values = true)]
+    controller: Option<String>,
+
+    /// The folder of certificates, for --controller
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_TLS", hide_env_values = true)]
+    tls: Option<PathBuf>,
+
+    /// Show the certificate of this name there, and so be the user cert:NAME of the policy
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_USER", hide_env_values = true)]
+    #[arg(default_value = Cluster::CLIENT)]
+    user: String,
 
     /// Do not start the program if there are no rules for it, nor any program below that cannot be
     /// covered
@@ -50,16 +71,37 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// The way to the controller on another machine, if one is named.
+    fn remote(&self) -> Result<Option<Way>, Failure> {
+        let Some(text) = &self.controller else { return Ok(None) };
+        let address = text.parse().ok().filter(|address| matches!(address, Address::Tcp { .. }));
+        let Some(address) = address else {
+            let failure = Failure::new(Code::Usage, format!("{text:?} is no HOST:PORT"));
+            return Err(failure.help("name a socket of this machine with --socket"));
+        };
+        let Some(directory) = &self.tls else {
+            let failure = Failure::new(Code::Usage, format!("{address} asks for a certificate"));
+            return Err(failure.help("name the folder of certificates with --tls"));
+        };
+        let guard = Guard::new(&identity(directory, &self.user)?);
+        let tls = Some((guard, Cluster::CONTROLLER.to_owned()));
+        Ok(Some(Way { address: resolved(&address, Path::new(""))?, tls }))
+    }
+}
+
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let report = match (args.quiet, args.report) {
         (true, _) => Verbosity::Quiet,
         (false, true) => Verbosity::Always,
         (false, false) => Verbosity::Warn,
     };
+    let remote = args.remote()?;
     let mut command = args.command.into_iter();
     let options = Options {
         tenant: args.tenant,
         socket: common.socket(),
+        remote,
         shim: programs::shim()?,
         program: command.next().unwrap_or_default(),
         arguments: command.collect(),

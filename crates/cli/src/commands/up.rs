@@ -27,7 +27,7 @@ mod reload;
 
 use reload::Reload;
 
-use crate::components::{Choice, Components, StartContext, peer_names};
+use crate::components::{Choice, Components, StartContext};
 use crate::guards::Guards;
 use crate::inputs::{Inputs, Named};
 use crate::volumes::{create_all, expect_some};
@@ -341,14 +341,15 @@ impl Boot {
         Components::start(&context, &self.choice).map(Some)
     }
 
-    /// Where the controller listens for other machines, and who lets in nodes and gateways there.
+    /// Where the controller listens for other machines, and the certificate that it shows there. Any
+    /// certificate of the authority may be a stage's, so the hello decides who is let in as what.
     fn remote(&self) -> Result<Option<(SocketAddr, Guard)>, Failure> {
         let cluster = self.cluster.as_ref().map(|file| &file.cluster);
         let Some(cluster) = cluster else { return Ok(None) };
         let (Some(address), Some(guards)) = (remote(cluster), &self.guards) else {
             return Ok(None);
         };
-        let guard = guards.of(Cluster::CONTROLLER)?.admitting(peer_names(cluster));
+        let guard = guards.of(Cluster::CONTROLLER)?;
         match resolved(address, &self.base)? {
             stream::Address::Tcp(address) => Ok(Some((address, guard))),
             stream::Address::Unix(_) => Ok(None),

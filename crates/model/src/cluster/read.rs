@@ -121,7 +121,9 @@ fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
     let default = raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or_default();
     cluster.cost = raw.cost.as_ref().map(cost).transpose()?.unwrap_or_default();
     cluster.busy_poll = busy_poll(raw.busy_poll.as_ref())?;
-    if raw.node.is_empty() && raw.data_node.is_empty() {
+    // A controller that listens for other machines may have stages alone.
+    let has_hosts = cluster.controller.iter().any(|at| matches!(at, Address::Tcp { .. }));
+    if raw.node.is_empty() && raw.data_node.is_empty() && !has_hosts {
         return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
     }
     for raw in &raw.node {
@@ -610,6 +612,9 @@ mod tests {
             error,
             "line 1, column 1: node: there is none; add [[node]] with a name and a store"
         );
+        // A controller for stages of other machines alone needs no node.
+        let hosts = "[tls]\ndirectory = \"tls\"\n[controller]\nlisten = \"192.0.2.1:7300\"\n";
+        assert!(Cluster::parse(hosts).is_ok());
     }
 
     #[test]

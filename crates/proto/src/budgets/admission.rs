@@ -38,8 +38,8 @@ pub(super) fn admit(
     let tenant = &policy.tenants[index];
     if !peer.may_act_for(tenant) {
         let reason = format!(
-            "user {} may not act for tenant {:?}; the policy allows {}",
-            peer.user_or_number(),
+            "{} may not act for tenant {:?}; the policy allows {}",
+            peer.account(),
             tenant.name,
             tenant.users.join(", ")
         );
@@ -63,6 +63,26 @@ mod tests {
         let peer = Peer { uid, pid: 7, user: user.into(), ..Peer::default() };
         let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
         admit(&policy, &NameIndex::new(&policy), &peer, &info)
+    }
+
+    #[test]
+    fn a_stage_of_another_host_is_the_user_in_its_certificate() {
+        let text = r#"tenant = [{ name = "open" }, { name = "root", users = ["root", "0"] },
+            { name = "ann", users = "cert:ann" }]"#;
+        let policy = Policy::parse(text).unwrap();
+        let outcome = |tenant: &str, name: &str| {
+            let peer = Peer { certificate: Some([name.into()].into()), ..Peer::default() };
+            let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+            admit(&policy, &NameIndex::new(&policy), &peer, &info).map(|it| it.served)
+        };
+        assert_eq!(outcome("ann", "ann"), Ok([2].into()));
+        assert_eq!(outcome("", "ann"), Ok([0, 2].into()));
+        let refusal = outcome("ann", "bob").unwrap_err();
+        let reason =
+            r#"certificate "bob" may not act for tenant "ann"; the policy allows cert:ann"#;
+        assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, false));
+        // The number of a peer that the kernel does not name is nobody's, least of all root's.
+        assert!(outcome("root", "root").is_err());
     }
 
     #[test]

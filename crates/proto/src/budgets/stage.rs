@@ -202,6 +202,12 @@ impl Stage {
         stage
     }
 
+    /// Whether a peer that describes itself like this is the process of this stage.
+    pub(super) fn is_process(&self, peer: &Peer, info: &StageInfo) -> bool {
+        let here = (self.peer.uid, self.peer.pid, &self.peer.certificate, &self.info.host);
+        here == (peer.uid, peer.pid, &peer.certificate, &info.host)
+    }
+
     /// Gives the stage a share for each tenant at `served`, in ascending order, under a policy that
     /// is new to it. `earlier` finds the index that a tenant had under the policy before.
     pub(super) fn serve(

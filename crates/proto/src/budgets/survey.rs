@@ -1,6 +1,7 @@
 //! Makes the controller's status from its state.
 
-use alloc::string::ToString;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use tidegate_model::Time;
@@ -14,6 +15,7 @@ use super::stage::{Share, Stage};
 use crate::controller::status::{
     BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals,
 };
+use crate::session::Peer;
 
 /// The part of a period that is called a thousandth, in nanoseconds per second.
 const PERMILLE_NS: u64 = 1_000_000;
@@ -148,7 +150,7 @@ fn stage_status(stage: &Stage, now: Time) -> StageStatus {
         id: stage.info.stage.0,
         pid: stage.peer.pid,
         uid: stage.peer.uid,
-        user: stage.peer.user.clone(),
+        user: user(&stage.peer),
         host: stage.info.host.clone(),
         command: stage.info.command.clone(),
         release: stage.info.release.clone(),
@@ -168,6 +170,14 @@ fn stage_status(stage: &Stage, now: Time) -> StageStatus {
             device_bytes: stage.device_bytes,
             bypasses: stage.coverage.bypasses.iter().map(bypass).collect(),
         },
+    }
+}
+
+/// The user's name, or the names in a certificate as policies write them.
+fn user(peer: &Peer) -> String {
+    match &peer.certificate {
+        Some(names) => format!("cert:{}", names.join(", ")),
+        None => peer.user.clone(),
     }
 }
 
