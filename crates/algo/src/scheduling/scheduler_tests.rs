@@ -24,8 +24,35 @@ struct Oracle {
 struct OracleTenant {
     weight: u32,
     tokens: Tokens,
+    /// Those of bytes, and bytes that make no whole token, if bytes are counted.
+    bytes: Option<(Tokens, u32)>,
     finish_tags: [u128; 2],
-    queue: VecDeque<(u32, u32)>,
+    queue: VecDeque<OracleRequest>,
+}
+
+#[derive(Clone)]
+struct OracleRequest {
+    cost: u32,
+    bytes: u32,
+    number: u32,
+}
+
+impl OracleTenant {
+    /// Whether it has reservation tokens, and any tokens, of both units.
+    fn left(&self) -> (bool, bool) {
+        let (by_reservation, any) = self.tokens.left();
+        let bytes = self.bytes.as_ref().map_or((true, true), |(tokens, _)| tokens.left());
+        (by_reservation && bytes.0, any && bytes.1)
+    }
+
+    fn spend(&mut self, request: &OracleRequest, by_reservation: bool) {
+        self.tokens.spend(u64::from(request.cost), true, by_reservation);
+        if let Some((tokens, rest)) = &mut self.bytes {
+            let all = *rest + request.bytes;
+            *rest = all % 1024;
+            tokens.spend(u64::from(all / 1024), true, by_reservation);
+        }
+    }
 }
 
 impl Oracle {
@@ -33,6 +60,7 @@ impl Oracle {
         let tenant = OracleTenant {
             weight: 1,
             tokens: Tokens::unlimited(),
+            bytes: None,
             finish_tags: [0; 2],
             queue: VecDeque::new(),
         };
@@ -43,7 +71,7 @@ impl Oracle {
     fn pop(&mut self) -> Option<(usize, u32, u32, usize)> {
         for step in 0..2 {
             let has_tokens = |tenant: &OracleTenant| {
-                let (by_reservation, any) = tenant.tokens.left();
+                let (by_reservation, any) = tenant.left();
                 if step == 0 { by_reservation } else { any }
             };
             let virtual_time = self.virtual_times[step];
@@ -56,8 +84,9 @@ impl Oracle {
                 .min();
             let Some((start, index)) = next else { continue };
             let tenant = &mut self.tenants[index];
-            let (cost, number) = tenant.queue.pop_front().unwrap();
-            tenant.tokens.spend(u64::from(cost), true, step == 0);
+            let request = tenant.queue.pop_front().unwrap();
+            tenant.spend(&request, step == 0);
+            let OracleRequest { cost, number, .. } = request;
             let length = u128::from(UNIT / u64::from(tenant.weight)) * u128::from(cost);
             tenant.finish_tags[step] = start + length;
             self.virtual_times[step] = start;
@@ -67,11 +96,13 @@ impl Oracle {
     }
 }
 
+/// What happens to the scheduler. Bytes of a request make up to four tokens.
 #[derive(Clone, Debug)]
 enum Act {
-    Push(usize, u32),
+    Push(usize, u32, u32),
     Pop(usize),
     Grant(usize, u64, Option<u64>),
+    GrantBytes(usize, Option<(u64, Option<u64>)>),
     Weight(usize, u32),
     Cancel(u32),
     Begin,
@@ -80,10 +111,13 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let slot = 0usize..5;
     prop_oneof![
-        6 => (slot.clone(), 0u32..4).prop_map(|(slot, cost)| Act::Push(slot, cost)),
+        6 => (slot.clone(), 0u32..4, 0u32..4_000)
+            .prop_map(|(slot, cost, bytes)| Act::Push(slot, cost, bytes)),
         6 => (1usize..4).prop_map(Act::Pop),
         2 => (slot.clone(), 0u64..8, prop::option::of(0u64..16))
             .prop_map(|(slot, reserved, more)| Act::Grant(slot, reserved, more)),
+        2 => (slot.clone(), prop::option::of((0u64..12, prop::option::of(0u64..24))))
+            .prop_map(|(slot, counts)| Act::GrantBytes(slot, counts)),
         1 => (slot, 1u32..5).prop_map(|(slot, weight)| Act::Weight(slot, weight)),
         1 => (2u32..6).prop_map(Act::Cancel),
         1 => Just(Act::Begin),
@@ -100,10 +134,12 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
     let now = Time::ZERO;
     for act in acts {
         match *act {
-            Act::Push(index, cost) => {
+            Act::Push(index, cost, bytes) => {
                 number += 1;
-                scheduler.push(now, slots[index], RequestCost::of(cost), number);
-                oracle.tenants[index].queue.push_back((cost.max(1), number));
+                let request_cost = RequestCost { bytes, ..RequestCost::of(cost) };
+                scheduler.push(now, slots[index], request_cost, number);
+                let request = OracleRequest { cost: cost.max(1), bytes, number };
+                oracle.tenants[index].queue.push_back(request);
             }
             Act::Pop(count) => {
                 for _ in 0..count {
@@ -122,6 +158,22 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
                     oracle.tenants[index].tokens.grant(reserved, allowed);
                 }
             }
+            Act::GrantBytes(index, counts) => {
+                let allowed =
+                    |reserved, more: Option<u64>| more.map_or(u64::MAX, |more| reserved + more);
+                let counts = counts.map(|(reserved, more)| (reserved, allowed(reserved, more)));
+                let grant = |(reserved, allowed)| PeriodGrant { reserved, allowed };
+                scheduler.grant_bytes(now, slots[index], counts.map(grant));
+                if index > 0 {
+                    let bytes = &mut oracle.tenants[index].bytes;
+                    *bytes = counts.map(|(reserved, allowed)| {
+                        let (mut tokens, rest) =
+                            bytes.take().unwrap_or_else(|| (Tokens::unlimited(), 0));
+                        tokens.grant(reserved, allowed);
+                        (tokens, rest)
+                    });
+                }
+            }
             Act::Weight(index, weight) => {
                 scheduler.set_parameters(now, slots[index], TenantParameters::of_weight(weight));
                 oracle.tenants[index].weight = weight;
@@ -130,22 +182,32 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
                 let cancelled = scheduler.cancel(now, |job| job % part == 0);
                 let mut expected = vec![];
                 for tenant in &mut oracle.tenants {
-                    let gone = tenant.queue.iter().filter(|(_, job)| job % part == 0);
-                    expected.extend(gone.map(|(_, job)| *job));
-                    tenant.queue.retain(|(_, job)| job % part != 0);
+                    let numbers = tenant.queue.iter().map(|request| request.number);
+                    expected.extend(numbers.filter(|number| number % part == 0));
+                    tenant.queue.retain(|request| request.number % part != 0);
                 }
                 prop_assert_eq!(cancelled, expected);
             }
             Act::Begin => {
                 scheduler.begin(now, SECOND);
-                oracle.tenants.iter_mut().for_each(|tenant| tenant.tokens.begin());
+                for tenant in &mut oracle.tenants {
+                    tenant.tokens.begin();
+                    if let Some((tokens, _)) = &mut tenant.bytes {
+                        tokens.begin();
+                    }
+                }
             }
         }
         let waiting = oracle.tenants.iter().flat_map(|tenant| &tenant.queue);
-        let waiting = waiting.map(|(cost, _)| u64::from(*cost)).sum::<u64>();
+        let waiting = waiting.map(|request| u64::from(request.cost)).sum::<u64>();
         prop_assert_eq!(scheduler.waiting(), waiting);
         for (slot, tenant) in slots.iter().zip(&oracle.tenants) {
             prop_assert_eq!(scheduler.served(*slot), tenant.tokens.served);
+            let bytes = scheduler.byte_counters(*slot);
+            let served = tenant.bytes.as_ref().map(|(tokens, _)| tokens.served);
+            prop_assert_eq!(bytes.map(|bytes| bytes.served), served);
+            let waiting = tenant.queue.iter().map(|request| u64::from(request.bytes)).sum();
+            prop_assert_eq!(bytes.map_or(waiting, |bytes| bytes.waiting), waiting);
         }
     }
     Ok(())

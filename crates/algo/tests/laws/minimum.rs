@@ -90,7 +90,7 @@ proptest! {
                     let work = random.within((1, stream.work_max));
                     let is_delayed = random.within((0, 99)) < stream.delayed;
                     let delay = if is_delayed { random.within((0, stream.delay_max)) } else { 0 };
-                    scheduler.push(NOW, slots[index], RequestCost { cost: 1, work, delay }, index);
+                    scheduler.push(NOW, slots[index], RequestCost { work, delay, ..RequestCost::ONE }, index);
                     waiting[index].push_back(work);
                 }
             }

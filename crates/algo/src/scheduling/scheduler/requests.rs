@@ -18,6 +18,7 @@ pub(super) struct QueuedRequest<J> {
     pub(super) cost: u32,
     pub(super) work: u32,
     pub(super) delay: u32,
+    pub(super) bytes: u32,
     pub(super) class: Class,
     pub(super) job: J,
 }
@@ -71,6 +72,16 @@ impl<J> Requests<J> {
 
     pub(super) fn first(&self, queue: Queue) -> Option<&QueuedRequest<J>> {
         self.nodes.get(queue.head as usize)?.request.as_ref()
+    }
+
+    /// The requests of a queue, in their order.
+    pub(super) fn iter(&self, queue: Queue) -> impl Iterator<Item = &QueuedRequest<J>> {
+        let mut next = queue.head;
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(next as usize)?;
+            next = node.next;
+            node.request.as_ref()
+        })
     }
 
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedRequest<J>> {

@@ -58,15 +58,17 @@ pub struct RequestCost {
     pub work: u32,
     /// Work that its tenant was served at other nodes and that was not yet reported here.
     pub delay: u32,
+    /// The bytes that it moves, for tenants that are promised bytes.
+    pub bytes: u32,
 }
 
 impl RequestCost {
-    /// One token and one unit of work.
+    /// One token, one unit of work, and no bytes.
     pub const ONE: Self = Self::of(1);
 
-    /// So many tokens and as much work, without a delay.
+    /// So many tokens and as much work, without a delay or bytes.
     pub const fn of(cost: u32) -> Self {
-        Self { cost, work: cost, delay: 0 }
+        Self { cost, work: cost, delay: 0, bytes: 0 }
     }
 }
 
