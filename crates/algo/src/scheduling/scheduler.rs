@@ -86,8 +86,8 @@
 //! A cost is at least one.
 //!
 //! # Bytes
-//! A tenant that is promised bytes has a second account of the same kind, in tokens of bytes, and a
-//! request takes tokens of both (`bytes.rs`). Other tenants have none, and cost what they did.
+//! A tenant of a named resource has a second account of the same kind, in tokens of bytes. Its
+//! requests take tokens of both, one of operations whatever their size (`bytes.rs`).
 //!
 //! # What it promises
 //! While two tenants *f* and *g* are backlogged in the same phase, without delays, the work *W*
@@ -122,7 +122,7 @@ use crate::scheduling::shards::OtherShards;
 use crate::scheduling::turns::ClassTurns;
 use crate::scheduling::wrr::SHARING;
 use bytes::ByteAccount;
-pub use bytes::ByteCounters;
+pub use bytes::{Amounts, ByteCounters};
 use classes::{ClassQueue, ClassRecords};
 use flow::MEDIUM;
 use heap::Heap;
@@ -336,13 +336,14 @@ impl<J> Scheduler<J> {
         let delay = request_cost.delay.saturating_add(core::mem::take(&mut state.pending));
         state.come(now, u64::from(cost));
         // In order of arrival, here and, to the nanosecond, among several schedulers.
-        let (number, bytes) = (self.number.max(now.0), request_cost.bytes);
-        let request = QueuedRequest { number, cost, work, delay, bytes, class, job };
+        let number = self.number.max(now.0);
+        let RequestCost { operations, bytes, .. } = request_cost;
+        let request = QueuedRequest { number, cost, work, delay, operations, bytes, class, job };
         self.number = number + 1;
         self.latest = now;
         self.waiting += u64::from(cost);
         if let Some(account) = self.byte_account_mut(index) {
-            account.come(bytes);
+            account.come(Amounts::of(operations, bytes));
         }
         let is_urgent = self.class_rules().queue_of(class) == ClassQueue::Urgent;
         if self.enqueue(index, request) {
@@ -410,10 +411,11 @@ impl<J> Scheduler<J> {
         self.waiting -= units;
         state.dispatch(now, units);
         let (discipline, until, pacing) = (self.discipline, self.until, self.pacing);
-        state.tokens.spend(discipline, phase, request.cost);
+        let tokens = if state.counts_bytes() { request.operations } else { request.cost };
+        state.tokens.spend(discipline, phase, tokens);
         state.tokens.pace(until, pacing);
         if let Some(account) = self.byte_account_mut(index) {
-            account.dispatch(discipline, phase, request.bytes);
+            account.dispatch(discipline, phase, request.amounts());
             account.tokens.pace(until, pacing);
         }
         self.run((phase, start_tag), class, index, &request);

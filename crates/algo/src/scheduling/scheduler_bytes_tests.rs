@@ -38,7 +38,7 @@ fn run(scheduler: &mut Scheduler<u32>, slot: Slot, periods: u64) -> Vec<(u64, u6
             requests += 1;
             push(scheduler, slot, next.job);
         }
-        let bytes = scheduler.byte_counters(slot).map_or(0, |bytes| bytes.total);
+        let bytes = scheduler.byte_counters(slot).map_or(0, |counters| counters.total.bytes);
         gone.push((requests, bytes / BYTES_PER_TOKEN));
     }
     gone
@@ -88,9 +88,39 @@ fn a_tenant_may_begin_and_cease_to_be_promised_bytes_while_it_waits() {
     assert_eq!(scheduler.byte_counters(slot), None);
     assert!(scheduler.pop(Time::ZERO).is_some());
     scheduler.grant_bytes(Time::ZERO, slot, Some(PeriodGrant::NOTHING));
-    let waiting = scheduler.byte_counters(slot).map(|bytes| bytes.waiting);
-    assert_eq!(waiting, Some(250 * (4_096 + 65_536 + 512 + 16_384) - 4_096));
+    let waiting = scheduler.byte_counters(slot).map(|counters| counters.waiting);
+    let bytes = 250 * (4_096 + 65_536 + 512 + 16_384) - 4_096;
+    assert_eq!(waiting, Some(Amounts { operations: 999, bytes }));
     assert!(scheduler.pop(Time::ZERO).is_none());
     scheduler.remove(Time::ZERO, slot);
     assert!(scheduler.pop(Time::ZERO).is_some(), "requests without a tenant have no limit");
+}
+
+#[test]
+fn the_pieces_of_a_request_are_one_operation() {
+    let limit = |allowed| PeriodGrant { reserved: 0, allowed };
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
+    scheduler.begin(Time::ZERO, Time(SECOND.0));
+    let slot = scheduler.add(TenantParameters::of_weight(1));
+    scheduler.grant(Time::ZERO, slot, limit(3));
+    // As the policies without resources have it, a piece is an operation.
+    let piece = RequestCost { operations: 0, bytes: 131_072, ..RequestCost::ONE };
+    let first = RequestCost { operations: 1, ..piece };
+    let large = |scheduler: &mut Scheduler<u32>| {
+        (0..8).for_each(|at| {
+            let request_cost = if at == 0 { first } else { piece };
+            scheduler.push(Time::ZERO, slot, request_cost, at);
+        });
+    };
+    large(&mut scheduler);
+    assert_eq!(core::iter::from_fn(|| scheduler.pop(Time::ZERO)).count(), 3);
+    scheduler.cancel(Time::ZERO, |_| true);
+    scheduler.begin(Time(SECOND.0), Time(2 * SECOND.0));
+    scheduler.grant_bytes(Time(SECOND.0), slot, Some(limit(20 * 128)));
+    (0..3).for_each(|_| large(&mut scheduler));
+    let popped = core::iter::from_fn(|| scheduler.pop(Time(SECOND.0))).count();
+    assert_eq!(popped, 17, "two requests, and the operation of the third: then none is left");
+    assert_eq!(scheduler.served(slot), 3);
+    let counters = scheduler.byte_counters(slot).unwrap();
+    assert_eq!((counters.served, counters.waiting.operations), (17 * 128, 0));
 }

@@ -136,7 +136,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
         match *act {
             Act::Push(index, cost, bytes) => {
                 number += 1;
-                let request_cost = RequestCost { bytes, ..RequestCost::of(cost) };
+                let request_cost = RequestCost { bytes, ..RequestCost::of(cost.max(1)) };
                 scheduler.push(now, slots[index], request_cost, number);
                 let request = OracleRequest { cost: cost.max(1), bytes, number };
                 oracle.tenants[index].queue.push_back(request);
@@ -207,7 +207,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
             let served = tenant.bytes.as_ref().map(|(tokens, _)| tokens.served);
             prop_assert_eq!(bytes.map(|bytes| bytes.served), served);
             let waiting = tenant.queue.iter().map(|request| u64::from(request.bytes)).sum();
-            prop_assert_eq!(bytes.map_or(waiting, |bytes| bytes.waiting), waiting);
+            prop_assert_eq!(bytes.map_or(waiting, |bytes| bytes.waiting.bytes), waiting);
         }
     }
     Ok(())

@@ -362,7 +362,7 @@ enum Act {
 fn request_cost() -> impl Strategy<Value = RequestCost> {
     let delay = prop_oneof![2 => Just(0u32), 2 => 0u32..9, 1 => 0u32..100];
     let parts = (1u32..4, 1u32..9, delay);
-    parts.prop_map(|(cost, work, delay)| RequestCost { cost, work, delay, bytes: 0 })
+    parts.prop_map(|(cost, work, delay)| RequestCost { work, delay, ..RequestCost::of(cost) })
 }
 
 fn parameters() -> impl Strategy<Value = TenantParameters> {

@@ -1,10 +1,15 @@
-//! Promises in bytes: the second token account of the tenants that have such a promise.
+//! Tenants of a named resource: a request of any size is one operation, and bytes are counted
+//! beside it, in a second token account.
 //!
-//! A request of such a tenant takes tokens of both accounts. It is *eligible* while tokens of both
-//! are left and both paces let it, and *reserved* while reservation tokens of both are left. So a
-//! limit in either unit holds, and no reservation in one unit lets a tenant exceed its reservation
-//! in the other. A unit in which a tenant has no reservation beside one in the other must not bind:
-//! its count is [`u64::MAX`].
+//! Elsewhere the cost of a request is all that is counted, and large requests cost more. Here a
+//! request takes tokens of both accounts. It is *eligible* while tokens of both are left and both
+//! paces let it, and *reserved* while reservation tokens of both are left. So a limit in either
+//! unit holds, and no reservation in one unit lets a tenant exceed its reservation in the other. A
+//! unit in which a tenant has no reservation beside one in the other must not bind: its count is
+//! [`u64::MAX`].
+//!
+//! A large request is served in pieces, each of which waits for its turn. The first one takes the
+//! token of the operation; the others take none, but wait while none is left.
 //!
 //! A token of bytes stands for [`BYTES_PER_TOKEN`]. Bytes that make no whole token are kept for the
 //! next request of the tenant, so that many small requests cost what their bytes do. Example, with
@@ -13,87 +18,113 @@
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::{Discipline, Time};
 
+use super::requests::QueuedRequest;
 use super::state::Phase;
 use super::tokens::TokenAccount;
 use super::{PeriodGrant, Scheduler, Slot};
 
-/// The account of bytes of one tenant.
+/// The account of bytes of one tenant, and its counts of operations and bytes.
 #[derive(Debug, Default)]
 pub(super) struct ByteAccount {
     pub(super) tokens: TokenAccount,
     /// Bytes that were dispatched and make no whole token.
     rest: u32,
-    waiting: u64,
-    arrived: u64,
-    total: u64,
+    waiting: Amounts,
+    arrived: Amounts,
+    total: Amounts,
 }
 
-/// Counts of a tenant's bytes. Only `waiting` and the counts of tokens ever fall.
+/// Operations and bytes of some requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Requests of any size; one about several keys counts as one for each.
+    pub operations: u64,
+    /// The bytes that they move.
+    pub bytes: u64,
+}
+
+impl Amounts {
+    pub(super) fn of(operations: u32, bytes: u32) -> Self {
+        Self { operations: operations.into(), bytes: bytes.into() }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_add(other.operations),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(other.operations),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
+/// Counts of a tenant of a named resource. Only `waiting` and the counts of tokens ever fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounters {
-    /// Tokens used in this period.
+    /// Tokens of bytes used in this period.
     pub served: u64,
-    /// Tokens used in the period before.
+    /// Tokens of bytes used in the period before.
     pub served_before: u64,
-    /// Bytes of requests that wait.
-    pub waiting: u64,
-    /// Bytes of requests that came since the account was made, cancelled ones included.
-    pub arrived: u64,
-    /// Bytes that were dispatched since then.
-    pub total: u64,
+    /// Requests that wait.
+    pub waiting: Amounts,
+    /// Requests that came since the account was made, cancelled ones included.
+    pub arrived: Amounts,
+    /// Requests that were dispatched since then.
+    pub total: Amounts,
 }
 
 impl ByteAccount {
-    /// A request about so many bytes waits.
-    pub(super) fn come(&mut self, bytes: u32) {
-        self.arrived = self.arrived.saturating_add(u64::from(bytes));
-        self.waiting = self.waiting.saturating_add(u64::from(bytes));
+    /// A request waits.
+    pub(super) fn come(&mut self, amounts: Amounts) {
+        self.arrived = self.arrived.plus(amounts);
+        self.waiting = self.waiting.plus(amounts);
     }
 
     /// It is cancelled.
-    pub(super) fn cancel(&mut self, bytes: u32) {
-        self.waiting = self.waiting.saturating_sub(u64::from(bytes));
+    pub(super) fn cancel(&mut self, amounts: Amounts) {
+        self.waiting = self.waiting.minus(amounts);
     }
 
     /// It is dispatched in `phase`.
-    pub(super) fn dispatch(&mut self, discipline: Discipline, phase: Phase, bytes: u32) {
-        self.cancel(bytes);
-        self.spend(discipline, phase, bytes);
+    pub(super) fn dispatch(&mut self, discipline: Discipline, phase: Phase, amounts: Amounts) {
+        self.cancel(amounts);
+        self.spend(discipline, phase, amounts);
     }
 
-    /// Takes tokens for so many bytes.
-    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, bytes: u32) {
-        self.total = self.total.saturating_add(u64::from(bytes));
-        let bytes = u64::from(self.rest) + u64::from(bytes);
+    /// Takes tokens for its bytes.
+    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, amounts: Amounts) {
+        self.total = self.total.plus(amounts);
+        let bytes = u64::from(self.rest) + amounts.bytes;
         self.rest = (bytes % BYTES_PER_TOKEN) as u32;
         self.tokens.spend(discipline, phase, (bytes / BYTES_PER_TOKEN) as u32);
     }
 }
 
 impl<J> Scheduler<J> {
-    /// Sets the tokens of bytes up to which a slot is served in this period; none if bytes are not
-    /// counted for it. Has no effect on [`Slot::UNATTRIBUTED`].
+    /// Sets the tokens of bytes up to which a slot is served in this period; none if it is of no
+    /// named resource. Has no effect on [`Slot::UNATTRIBUTED`].
     pub fn grant_bytes(&mut self, now: Time, slot: Slot, counts: Option<PeriodGrant>) {
         let index = self.index(slot);
         if index == 0 {
             return;
         }
+        let had_account = self.states[index].counts_bytes();
+        self.states[index].set_counts_bytes(counts.is_some());
         match counts {
             Some(counts) => {
                 let (until, pacing) = (self.until, self.pacing);
-                let waiting = self.waiting_bytes(index);
-                let is_new = !self.states[index].counts_bytes();
-                self.states[index].set_counts_bytes(true);
+                let waiting = if had_account { Amounts::default() } else { self.amounts(index) };
                 let account = self.bytes.make(index);
-                if is_new {
-                    (account.waiting, account.arrived) = (waiting, waiting);
-                }
+                account.come(waiting);
                 account.tokens.grant(now, until, pacing, counts);
             }
-            None => {
-                self.states[index].set_counts_bytes(false);
-                self.bytes.remove(index);
-            }
+            None if had_account => self.bytes.remove(index),
+            None => return,
         }
         self.settle(now, index);
     }
@@ -129,9 +160,9 @@ impl<J> Scheduler<J> {
         if counts_bytes { self.bytes.get_mut(index) } else { None }
     }
 
-    /// The bytes of all requests that wait in a slot.
-    fn waiting_bytes(&self, index: usize) -> u64 {
+    /// All requests that wait in a slot.
+    fn amounts(&self, index: usize) -> Amounts {
         let waiting = self.queues(index).into_iter().flat_map(|queue| self.requests.iter(queue));
-        waiting.map(|request| u64::from(request.bytes)).sum()
+        waiting.map(QueuedRequest::amounts).fold(Amounts::default(), Amounts::plus)
     }
 }

@@ -102,7 +102,7 @@ impl<J> Scheduler<J> {
                         state.leave(now, units);
                         self.waiting -= units;
                         if let Some(account) = self.byte_account_mut(index) {
-                            account.cancel(request.bytes);
+                            account.cancel(request.amounts());
                         }
                         cancelled.push(request.job);
                     } else {

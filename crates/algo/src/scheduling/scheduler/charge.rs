@@ -2,6 +2,7 @@
 
 use tidegate_model::{Class, Discipline, Time};
 
+use super::bytes::Amounts;
 use super::classes::ClassQueue;
 use super::flow::MEDIUM;
 use super::{Phase, RequestCost, Scheduler, Slot};
@@ -37,10 +38,11 @@ impl<J> Scheduler<J> {
         let state = &mut self.states[index];
         state.add(now, units);
         let (until, pacing) = (self.until, self.pacing);
-        state.tokens.spend(discipline, phase, more.cost);
+        let tokens = if state.counts_bytes() { more.operations } else { more.cost };
+        state.tokens.spend(discipline, phase, tokens);
         state.tokens.pace(until, pacing);
         if let Some(account) = self.byte_account_mut(index) {
-            account.spend(discipline, phase, more.bytes);
+            account.spend(discipline, phase, Amounts::of(more.operations, more.bytes));
             account.tokens.pace(until, pacing);
         }
         let length = self.extend(phase, class, index, more);

@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 
 use tidegate_model::Class;
 
+use super::bytes::Amounts;
+
 /// No request.
 const NONE: u32 = u32::MAX;
 
@@ -18,9 +20,17 @@ pub(super) struct QueuedRequest<J> {
     pub(super) cost: u32,
     pub(super) work: u32,
     pub(super) delay: u32,
+    pub(super) operations: u32,
     pub(super) bytes: u32,
     pub(super) class: Class,
     pub(super) job: J,
+}
+
+impl<J> QueuedRequest<J> {
+    /// Its operations and bytes, where those are counted.
+    pub(super) fn amounts(&self) -> Amounts {
+        Amounts::of(self.operations, self.bytes)
+    }
 }
 
 #[derive(Debug)]

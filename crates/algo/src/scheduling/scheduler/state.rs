@@ -127,7 +127,7 @@ pub(super) struct TenantState {
     flags: u8,
 }
 
-/// Its requests take tokens of bytes, too.
+/// It has an account of bytes, and each of its requests is one operation.
 const COUNTS_BYTES: u8 = 1;
 /// Reserved requests of the first class count in the fair phase, whose virtual time has not passed
 /// them yet. The bits of the next classes follow.
@@ -210,7 +210,7 @@ impl TenantState {
         bytes.map_or(self.tokens.ready_at, |bytes| bytes.ready_at.max(self.tokens.ready_at))
     }
 
-    /// Whether its requests take tokens of bytes, too.
+    /// Whether it has an account of bytes, and each of its requests is one operation.
     pub(super) const fn counts_bytes(&self) -> bool {
         self.flags & COUNTS_BYTES != 0
     }

@@ -58,17 +58,20 @@ pub struct RequestCost {
     pub work: u32,
     /// Work that its tenant was served at other nodes and that was not yet reported here.
     pub delay: u32,
-    /// The bytes that it moves, for tenants that are promised bytes.
+    /// Tokens that it takes instead of `cost` where a request of any size is one operation; zero for
+    /// the later pieces of a request.
+    pub operations: u32,
+    /// The bytes that it moves, where bytes are counted beside operations.
     pub bytes: u32,
 }
 
 impl RequestCost {
-    /// One token, one unit of work, and no bytes.
+    /// One token, one unit of work, one operation, and no bytes.
     pub const ONE: Self = Self::of(1);
 
-    /// So many tokens and as much work, without a delay or bytes.
+    /// So many tokens, and as much work and as many operations, without a delay or bytes.
     pub const fn of(cost: u32) -> Self {
-        Self { cost, work: cost, delay: 0, bytes: 0 }
+        Self { cost, work: cost, delay: 0, operations: cost, bytes: 0 }
     }
 }
 
