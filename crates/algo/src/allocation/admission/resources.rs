@@ -21,15 +21,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Extent, GateKind, Infeasible, Levels, Promise, Resource};
 use tidegate_model::text::listed;
-use tidegate_model::{Bytes, Cluster, Iops, Policy};
+use tidegate_model::{Cluster, Iops, Policy};
 
 use super::{Shortage, reachable_nodes, shortage};
-
-/// The largest request that storage nodes count as one operation.
-const NODE_OPERATION: Bytes = Bytes(128 << 10);
 
 /// Why a policy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,28 +160,15 @@ pub fn resource_warnings(policy: &Policy, cluster: Option<&Cluster>) -> Vec<Stri
     warnings
 }
 
-/// A warning where storage nodes count something else than the resource does.
-fn uncounted(resource: &Resource) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// A warning where data nodes do not count a unit of the resource.
+fn uncounted(resource: &Resource) -> Option<String> {
     let (name, gate) = (&resource.name, resource.gate());
-    let promises = || resource.tenants.iter().chain(&resource.groups);
-    let has = |unit: Unit| {
-        let mut levels = promises().flat_map(|promise| [promise.reservation, promise.limit]);
-        levels.any(|level| level.get(unit).is_some())
-    };
-    if resource.capacity.bandwidth.is_some() {
-        warnings.push(format!(
+    (gate == GateKind::DataNode && resource.capacity.bandwidth.is_some()).then(|| {
+        format!(
             "the capacity of {name} in bytes admits reservations, and {gate} count operations; \
              they hold nothing back in bytes"
-        ));
-    }
-    if gate == GateKind::Node && has(Unit::Operations) {
-        warnings.push(format!(
-            "an operation on {name} is at most {NODE_OPERATION}: storage nodes count a larger \
-             request as several"
-        ));
-    }
-    warnings
+        )
+    })
 }
 
 /// A warning for each group with a promise that gates of this kind do not divide.

@@ -5,17 +5,19 @@ use alloc::format;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{DEPTH_MAX, Taken, borne, guarded, iops, named, scheduler, size};
+use super::{DEPTH_MAX, Taken, at_most_any, borne, guarded, iops, named, scheduler, size};
 use crate::cluster::{Cluster, DeviceModel, Node, Store};
 use crate::discipline::Discipline;
-use crate::text::{ReadResult, Text, count, name, wrong};
+use crate::policy::read::levels;
+use crate::text::{ReadResult, Strings, Text, count, name, wrong};
+use crate::units::{Iops, Rate};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawNode {
     name: Text,
     address: Option<Text>,
-    capacity: Option<Text>,
+    capacity: Option<Spanned<Strings>>,
     depth: Option<Spanned<i64>>,
     scheduler: Option<Text>,
     directory: Option<Text>,
@@ -59,16 +61,27 @@ pub(super) fn node(
         let message = "io_priority: only requests to a directory or a device have one";
         return wrong(io_priority.span(), message, "remove it");
     }
+    let (capacity, bandwidth) = capacity(raw.capacity.as_ref())?;
     Ok(Node {
         io_priority: raw.io_priority.as_ref().is_none_or(|it| *it.get_ref()),
         name,
         address,
-        capacity: raw.capacity.as_ref().map(|text| iops("capacity", text)).transpose()?,
+        capacity,
+        bandwidth,
         depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
         scheduler: raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or(default),
         store,
         model: raw.model.as_ref().map(model).transpose()?,
     })
+}
+
+/// The capacity of a node, in operations and in bytes per second.
+fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<(Option<Iops>, Option<Rate>)> {
+    let levels = levels("capacity", texts)?;
+    let (Some(iops), Some(texts)) = (levels.operations, texts) else {
+        return Ok((levels.operations, levels.bandwidth));
+    };
+    Ok((Some(at_most_any("capacity", iops, texts.span())?), levels.bandwidth))
 }
 
 /// The path that a store has for itself on its machine; none for memory and memcached.
