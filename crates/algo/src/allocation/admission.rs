@@ -464,8 +464,8 @@ mod tests {
         )
         .unwrap();
         let golden = [
-            "etl has a level in bytes; nodes count operations and do not see it, so add one in \
-             iops",
+            "etl has a level in bytes; nodes count bytes on a named [[resource]] only, so add \
+             one, or a level in iops",
             "ci is promised 5k iops, but no volume or pool is its own; what it does elsewhere is \
              not checked",
             "d does not say what it can do, so promises there are not checked; add capacity = \

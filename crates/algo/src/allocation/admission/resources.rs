@@ -309,6 +309,45 @@ mod tests {
         );
     }
 
+    /// Two nodes of 100 MiB/s, and a volume on one of them: the sum over both would fit.
+    #[test]
+    fn nodes_refuse_bytes_with_the_cut() {
+        let cluster = r#"
+            node = [
+                { name = "a", memory = true, capacity = ["100 iops", "100MiB/s"] },
+                { name = "b", memory = true, capacity = ["100 iops", "100MiB/s"] },
+            ]
+            volume = [
+                { name = "db", size = "1GiB", tenant = "oltp", nodes = "a" },
+                { name = "web", size = "1GiB", tenant = "web", nodes = ["a", "b"], stripe = "64KiB" },
+            ]
+        "#;
+        let cluster = Cluster::parse(cluster).unwrap();
+        let refused = |oltp: &str, web: &str| {
+            let tenant = |name: &str, rate: &str| {
+                format!("[[tenant]]\nname = {name:?}\non.cluster.reservation = {rate:?}\n")
+            };
+            let policy = "[[resource]]\nname = \"cluster\"\n".to_string()
+                + &tenant("oltp", oltp)
+                + &tenant("web", web);
+            let refusals = admit(&Policy::parse(&policy).unwrap(), Some(&cluster)).err();
+            refusals.unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(refused("100MiB/s", "100MiB/s"), [""; 0]);
+        assert_eq!(
+            refused("101MiB/s", "10MiB/s"),
+            [
+                "node a can do 100MiB/s; oltp is promised 101MiB/s there; lower reservations there by \
+              1MiB/s, or lay volumes over other nodes"
+            ]
+        );
+        assert_eq!(
+            refused("50MiB/s", "151MiB/s"),
+            ["nodes a and b can do 200MiB/s; oltp and web are promised 201MiB/s there; lower \
+              reservations there by 1MiB/s, or lay volumes over other nodes"]
+        );
+    }
+
     #[test]
     fn nodes_refuse_with_the_cut() {
         assert_eq!(
@@ -362,10 +401,6 @@ mod tests {
         assert_eq!(
             warned(policy),
             [
-                "the capacity of cluster in bytes admits reservations, and storage nodes count \
-                 operations; they hold nothing back in bytes",
-                "an operation on cluster is at most 128KiB: storage nodes count a larger request \
-                 as several",
                 "the promise of group g on cluster admits its tenants' reservations and holds \
                  nothing back: storage nodes divide by tenants",
                 "no resource is of data nodes, so nothing is promised there; add a [[resource]]",

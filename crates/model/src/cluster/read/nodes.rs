@@ -1,6 +1,7 @@
 //! A node of a cluster file: its store, and what is known of its speed.
 
 use alloc::format;
+use alloc::string::String;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -77,10 +78,16 @@ pub(super) fn node(
 
 /// The capacity of a node, in operations and in bytes per second.
 fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<(Option<Iops>, Option<Rate>)> {
-    let levels = levels("capacity", texts)?;
-    let (Some(iops), Some(texts)) = (levels.operations, texts) else {
-        return Ok((levels.operations, levels.bandwidth));
+    let Some(texts) = texts else { return Ok((None, None)) };
+    let is_zero = |text: &&String| {
+        text.parse() == Ok(Iops::ZERO) || text.parse().is_ok_and(|rate: Rate| rate.0 == 0)
     };
+    if let Some(zero) = texts.get_ref().0.iter().find(is_zero) {
+        let message = format!("capacity: {zero:?} does nothing");
+        return wrong(texts.span(), message, "write how much it does in a second");
+    }
+    let levels = levels("capacity", Some(texts))?;
+    let Some(iops) = levels.operations else { return Ok((None, levels.bandwidth)) };
     Ok((Some(at_most_any("capacity", iops, texts.span())?), levels.bandwidth))
 }
 
