@@ -6,9 +6,10 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 Runs simulations under faults, each made from a number; of every kind, or of one:
---cluster storage nodes, --bytes storage nodes that promise bytes, --storm storage nodes
-under dozens of faults, --bricks bricks under DSFQ, --one-sided clients of a data node, --data-nodes data nodes that share
-promises. With --durability it runs histories of writes, flushes, kills, crashes and
+--cluster storage nodes, --bytes storage nodes that promise bytes, --storm storage
+nodes under dozens of faults, --bricks bricks under DSFQ, --one-sided clients of a
+data node, --data-nodes data nodes that share promises. With --durability it runs
+histories of writes, flushes, kills, crashes and
 failing syncs over nodes and gateways as they are.
 
 Usage: cargo xtask seeds [--KIND] COUNT        the first so many

@@ -42,8 +42,9 @@
 //! # Bounds
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
 //! Bytes have counts of their own beside those of operations, where the policy names the nodes as a
-//! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic or hand out more than the policy
-//! has. Time and memory of a round are those of the pairs of tenant and node that can meet.
+//! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic or
+//! hand out more than the policy has. Time and memory of a round are those of the pairs of tenant and
+//! node that can meet.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -116,8 +117,8 @@ pub struct NodeSetup {
     /// Its declared capacity, in operations per second. It bounds the capacity that the node
     /// reports.
     pub capacity: Option<Iops>,
-    /// Its declared capacity in bytes per second. Without one, bytes are divided as if it could move
-    /// any number.
+    /// Its declared capacity in bytes per second. Without one, bytes are divided as if it could
+    /// move any number.
     pub bandwidth: Option<Rate>,
     /// The scheduler that it is to use, unless an operator chooses another; none for the one with
     /// which it was started.

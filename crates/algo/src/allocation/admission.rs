@@ -171,8 +171,8 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
         if in_bytes && !nodes.is_empty() && !counts_bytes {
             warnings.push(format!(
-                "{name} has a level in bytes; nodes count bytes on a named [[resource]] only, so add \
-                 one, or a level in iops"
+                "{name} has a level in bytes; nodes count bytes on a named [[resource]] only, so \
+                 add one, or a level in iops"
             ));
         }
         if !cluster.data_nodes.is_empty() {

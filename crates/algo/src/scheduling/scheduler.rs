@@ -115,14 +115,13 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tidegate_model::waits::Waits;
 use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
 use crate::scheduling::shards::OtherShards;
 use crate::scheduling::turns::ClassTurns;
 use crate::scheduling::wrr::SHARING;
 use bytes::ByteAccount;
-pub use bytes::{Amounts, ByteCounters};
+pub use bytes::ByteCounters;
 use classes::{ClassQueue, ClassRecords};
 use flow::MEDIUM;
 use heap::Heap;
@@ -131,13 +130,14 @@ use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
 pub(crate) use state::{Passed, Phase};
 pub use words::{
-    Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
+    Amounts, Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
 };
 
 mod bytes;
 mod changes;
 mod charge;
 mod classes;
+mod counters;
 mod flow;
 mod heap;
 mod records;
@@ -412,10 +412,10 @@ impl<J> Scheduler<J> {
         state.dispatch(now, units);
         let (discipline, until, pacing) = (self.discipline, self.until, self.pacing);
         let tokens = if state.counts_bytes() { request.operations } else { request.cost };
-        state.tokens.spend(discipline, phase, tokens);
+        state.tokens.spend(discipline, phase.is_reserved(), tokens);
         state.tokens.pace(until, pacing);
         if let Some(account) = self.byte_account_mut(index) {
-            account.dispatch(discipline, phase, request.amounts());
+            account.dispatch(discipline, phase.is_reserved(), request.amounts());
             account.tokens.pace(until, pacing);
         }
         self.run((phase, start_tag), class, index, &request);
@@ -501,46 +501,6 @@ impl<J> Scheduler<J> {
     /// When the first of the slots that are ahead of their pace no longer is.
     pub fn next_eligible(&self) -> Option<Time> {
         self.paced.first().map(|(time, _)| time)
-    }
-
-    /// Returns the counts of a slot so far, at least up to now.
-    pub fn counters(&self, now: Time, slot: Slot) -> SlotCounters {
-        self.states[self.index(slot)].counters(now.max(self.latest))
-    }
-
-    /// How long requests of a slot have waited, and for which rule, each as often as it costs.
-    /// Requests that wait now count up to now.
-    pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
-        let (now, index) = (now.max(self.latest), self.index(slot));
-        self.charge_wait(now, index);
-        let state = &self.states[index];
-        let (wait_times, counters) = (state.wait_times(), state.counters(now));
-        let explained = wait_times
-            .limit
-            .saturating_add(wait_times.reservation)
-            .saturating_add(wait_times.fairness);
-        Waits {
-            operations: counters.total,
-            limit_ns: wait_times.limit,
-            reservation_ns: wait_times.reservation,
-            turn_ns: wait_times.fairness,
-            device_ns: counters.stayed(now).saturating_sub(explained),
-        }
-    }
-
-    /// Units of cost that were dispatched for a slot in this period.
-    pub fn served(&self, slot: Slot) -> u64 {
-        self.states[self.index(slot)].tokens.served
-    }
-
-    /// Up to what counts a slot is served in this period.
-    pub fn counts(&self, slot: Slot) -> PeriodGrant {
-        self.states[self.index(slot)].tokens.counts
-    }
-
-    /// Units of cost that wait at all slots.
-    pub const fn waiting(&self) -> u64 {
-        self.waiting
     }
 
     /// The index of a slot; that of [`Slot::UNATTRIBUTED`] if it was removed.
@@ -631,6 +591,9 @@ mod class_tests;
 #[cfg(test)]
 #[path = "scheduler_debt_tests.rs"]
 mod debt_tests;
+#[cfg(test)]
+#[path = "scheduler_oracle_tests.rs"]
+mod oracle_tests;
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;

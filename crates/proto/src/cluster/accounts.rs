@@ -1,8 +1,8 @@
 //! The accounts of all tenants in one unit, and their last division over the nodes.
 //!
-//! Operations and bytes are divided apart: a token of one is no token of the other, and a node has a
-//! capacity in each. Every tenant has accounts of operations. Accounts of bytes are those of tenants
-//! with a promise in bytes on a named resource; for the others the list has an empty entry.
+//! Operations and bytes are divided apart: a token of one is no token of the other, and a node has
+//! a capacity in each. Every tenant has accounts of operations. Accounts of bytes are those of
+//! tenants with a promise in bytes on a named resource; for the others the list has an empty entry.
 
 use alloc::vec::Vec;
 

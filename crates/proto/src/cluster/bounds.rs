@@ -313,9 +313,9 @@ fn per_period(unit: Unit, rate: u64, period: Span) -> (u64, bool) {
     (whole, product.is_multiple_of(token))
 }
 
-/// The promised tokens per period of a reservation and a limit, in `unit` per second. Where a period
-/// does not divide: a limit is rounded down, to one at least, and a reservation up, to the limit at
-/// most.
+/// The promised tokens per period of a reservation and a limit, in `unit` per second. Where a
+/// period does not divide: a limit is rounded down, to one at least, and a reservation up, to the
+/// limit at most.
 pub(super) fn promise(
     unit: Unit,
     (reservation, limit): (Option<u64>, Option<u64>),

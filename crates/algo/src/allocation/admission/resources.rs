@@ -319,7 +319,7 @@ mod tests {
             ]
             volume = [
                 { name = "db", size = "1GiB", tenant = "oltp", nodes = "a" },
-                { name = "web", size = "1GiB", tenant = "web", nodes = ["a", "b"], stripe = "64KiB" },
+                { name = "w", size = "1GiB", tenant = "web", nodes = ["a", "b"], stripe = "4KiB" },
             ]
         "#;
         let cluster = Cluster::parse(cluster).unwrap();
@@ -336,10 +336,8 @@ mod tests {
         assert_eq!(refused("100MiB/s", "100MiB/s"), [""; 0]);
         assert_eq!(
             refused("101MiB/s", "10MiB/s"),
-            [
-                "node a can do 100MiB/s; oltp is promised 101MiB/s there; lower reservations there by \
-              1MiB/s, or lay volumes over other nodes"
-            ]
+            ["node a can do 100MiB/s; oltp is promised 101MiB/s there; lower reservations \
+              there by 1MiB/s, or lay volumes over other nodes"]
         );
         assert_eq!(
             refused("50MiB/s", "151MiB/s"),

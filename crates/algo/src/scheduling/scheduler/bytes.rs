@@ -19,8 +19,8 @@ use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::{Discipline, Time};
 
 use super::requests::QueuedRequest;
-use super::state::Phase;
 use super::tokens::TokenAccount;
+use super::words::Amounts;
 use super::{PeriodGrant, Scheduler, Slot};
 
 /// The account of bytes of one tenant, and its counts of operations and bytes.
@@ -32,35 +32,6 @@ pub(super) struct ByteAccount {
     waiting: Amounts,
     arrived: Amounts,
     total: Amounts,
-}
-
-/// Operations and bytes of some requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amounts {
-    /// Requests of any size; one about several keys counts as one for each.
-    pub operations: u64,
-    /// The bytes that they move.
-    pub bytes: u64,
-}
-
-impl Amounts {
-    pub(super) fn of(operations: u32, bytes: u32) -> Self {
-        Self { operations: operations.into(), bytes: bytes.into() }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            operations: self.operations.saturating_add(other.operations),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            operations: self.operations.saturating_sub(other.operations),
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
-    }
 }
 
 /// Counts of a tenant of a named resource. Only `waiting` and the counts of tokens ever fall.
@@ -90,18 +61,18 @@ impl ByteAccount {
         self.waiting = self.waiting.minus(amounts);
     }
 
-    /// It is dispatched in `phase`.
-    pub(super) fn dispatch(&mut self, discipline: Discipline, phase: Phase, amounts: Amounts) {
+    /// It is dispatched, with reservation tokens or without.
+    pub(super) fn dispatch(&mut self, discipline: Discipline, is_reserved: bool, amounts: Amounts) {
         self.cancel(amounts);
-        self.spend(discipline, phase, amounts);
+        self.spend(discipline, is_reserved, amounts);
     }
 
     /// Takes tokens for its bytes.
-    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, amounts: Amounts) {
+    pub(super) fn spend(&mut self, discipline: Discipline, is_reserved: bool, amounts: Amounts) {
         self.total = self.total.plus(amounts);
         let bytes = u64::from(self.rest) + amounts.bytes;
         self.rest = (bytes % BYTES_PER_TOKEN) as u32;
-        self.tokens.spend(discipline, phase, (bytes / BYTES_PER_TOKEN) as u32);
+        self.tokens.spend(discipline, is_reserved, (bytes / BYTES_PER_TOKEN) as u32);
     }
 }
 

@@ -2,15 +2,14 @@
 
 use tidegate_model::{Class, Discipline, Time};
 
-use super::bytes::Amounts;
 use super::classes::ClassQueue;
 use super::flow::MEDIUM;
-use super::{Phase, RequestCost, Scheduler, Slot};
+use super::{Amounts, Phase, RequestCost, Scheduler, Slot};
 
 impl<J> Scheduler<J> {
     /// A request of a slot and a class that was dispatched, reserved or not, turned out to take so
-    /// much more of `cost`, `work` and `bytes`. That counts as though it had been dispatched with it: what
-    /// goes beyond the counts is owed. Nothing is delayed that is at the device already.
+    /// much more of `cost`, `work` and `bytes`. That counts as though it had been dispatched with
+    /// it: what goes beyond the counts is owed. Nothing is delayed that is at the device already.
     pub fn charge(
         &mut self,
         now: Time,
@@ -39,10 +38,11 @@ impl<J> Scheduler<J> {
         state.add(now, units);
         let (until, pacing) = (self.until, self.pacing);
         let tokens = if state.counts_bytes() { more.operations } else { more.cost };
-        state.tokens.spend(discipline, phase, tokens);
+        state.tokens.spend(discipline, phase.is_reserved(), tokens);
         state.tokens.pace(until, pacing);
         if let Some(account) = self.byte_account_mut(index) {
-            account.spend(discipline, phase, Amounts::of(more.operations, more.bytes));
+            let amounts = Amounts::of(more.operations, more.bytes);
+            account.spend(discipline, phase.is_reserved(), amounts);
             account.tokens.pace(until, pacing);
         }
         let length = self.extend(phase, class, index, more);

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::Class;
 
-use super::bytes::Amounts;
+use super::words::Amounts;
 
 /// No request.
 const NONE: u32 = u32::MAX;

@@ -9,7 +9,6 @@
 
 use tidegate_model::{Discipline, Span, Time};
 
-use super::state::Phase;
 use super::words::{Pacing, PeriodGrant};
 
 #[derive(Clone, Debug)]
@@ -100,14 +99,14 @@ impl TokenAccount {
         self.counts.allowed != u64::MAX
     }
 
-    /// Takes tokens for so many units in `phase`. Units beyond the counts are owed, if the
+    /// Takes tokens for so many units, reserved or not. Units beyond the counts are owed, if the
     /// discipline has promises.
     #[inline]
-    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, units: u32) {
+    pub(super) fn spend(&mut self, discipline: Discipline, is_reserved: bool, units: u32) {
         self.debt.set_only_paid(false);
         let before = self.served;
         self.served = before.saturating_add(u64::from(units));
-        if phase.is_reserved() {
+        if is_reserved {
             self.reserved_used = self.reserved_used.max(narrow(before)).saturating_add(units);
         }
         if self.served > self.counts.allowed && discipline.observes_promises() {
