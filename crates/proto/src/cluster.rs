@@ -42,9 +42,9 @@
 //! # Bounds
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
 //! Bytes have counts of their own beside those of operations, where the policy names the nodes as a
-//! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic or
-//! hand out more than the policy has. Time and memory of a round are those of the pairs of tenant and
-//! node that can meet.
+//! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic, or
+//! hand out more than the policy has. Time and memory of a round are those of the pairs of tenant
+//! and node that can meet.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
