@@ -5,7 +5,7 @@
 //! when the node confirms the last one, because from then on all that went before it are late. A
 //! tenant's headroom is its promise minus the bounds of all its nodes, and the controller raises no
 //! count beyond the headroom. So the counts in force add up to the promise or less, even if
-//! messages are lost, late or doubled.
+//! messages are lost, late or doubled. `groups.rs` bounds those of several tenants together.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,6 +13,8 @@ use alloc::vec::Vec;
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, Span};
+
+use super::groups::Member;
 
 /// The serial of no grant.
 const NO_GRANT: u64 = 0;
@@ -34,7 +36,7 @@ impl GrantCounts {
         }
     }
 
-    fn min(self, other: Self) -> Self {
+    pub(super) fn min(self, other: Self) -> Self {
         Self {
             reserved: self.reserved.min(other.reserved),
             allowed: self.allowed.min(other.allowed),
@@ -208,6 +210,8 @@ pub(super) struct Tenant {
     pub(super) is_limited: bool,
     /// The promised counts per period.
     pub(super) promise: GrantCounts,
+    /// Its part in a group with a promise in this unit.
+    pub(super) member: Option<Member>,
     /// By node, ascending.
     pub(super) entries: Vec<NodeAccounts>,
     /// Counts used in this period by node processes that have ended: the units that they had
@@ -244,7 +248,7 @@ impl Tenant {
 
     /// The headroom of the tenant: the most by which the counts of its nodes may rise.
     pub(super) fn headroom(&self, when: When) -> GrantCounts {
-        self.promise.minus(self.in_force(when))
+        self.most().minus(self.in_force(when))
     }
 
     /// Units of cost served in this period, as last reported by nodes.

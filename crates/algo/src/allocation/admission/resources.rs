@@ -137,9 +137,12 @@ pub fn resource_warnings(policy: &Policy, cluster: Option<&Cluster>) -> Vec<Stri
             ));
             continue;
         }
-        if gate != GateKind::Stage {
+        if gate == GateKind::DataNode {
             warnings.extend(uncounted(resource));
             warnings.extend(undivided(policy, resource));
+        }
+        if gate == GateKind::Node {
+            warnings.extend(unweighted(policy, resource));
         }
     }
     if let (Some(cluster), false) = (cluster, policy.resources.is_empty()) {
@@ -183,6 +186,20 @@ fn undivided(policy: &Policy, resource: &Resource) -> Vec<String> {
         format!(
             "the promise of group {group} on {name} admits its tenants' reservations and holds \
              nothing back: {gate} divide by tenants"
+        )
+    };
+    groups.map(|(group, _)| warning(&group.name)).collect()
+}
+
+/// A warning for each group of storage nodes with a weight of its own.
+fn unweighted(policy: &Policy, resource: &Resource) -> Vec<String> {
+    let groups = policy.groups.iter().zip(&resource.groups);
+    let groups = groups.filter(|(_, promise)| promise.weight != Policy::WEIGHT);
+    let warning = |group: &String| {
+        format!(
+            "the weight of group {group} on {} has no effect: storage nodes divide what is left \
+             by the weights of tenants",
+            resource.name
         )
     };
     groups.map(|(group, _)| warning(&group.name)).collect()
@@ -390,7 +407,7 @@ mod tests {
             capacity = ["90 iops", "1MiB/s"]
             [[group]]
             name = "g"
-            on.cluster = { limit = "50 iops" }
+            on.cluster = { limit = "50 iops", weight = 200 }
             [[tenant]]
             name = "oltp"
             group = "g"
@@ -399,8 +416,8 @@ mod tests {
         assert_eq!(
             warned(policy),
             [
-                "the promise of group g on cluster admits its tenants' reservations and holds \
-                 nothing back: storage nodes divide by tenants",
+                "the weight of group g on cluster has no effect: storage nodes divide what is \
+                 left by the weights of tenants",
                 "no resource is of data nodes, so nothing is promised there; add a [[resource]]",
             ]
         );
