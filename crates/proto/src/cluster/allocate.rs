@@ -101,7 +101,11 @@ impl Solutions {
         let mut budgets: Vec<GrantCounts> =
             pairs.map(|(t, used)| budget(t, nodes, *used)).collect();
         let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, nodes, when)).collect();
-        let outlook = Outlook { used: &used, rows: &rows, left };
+        let sum = |row: &Vec<Cell>, of: fn(&Cell) -> u64| row.iter().map(of).sum::<u64>();
+        let demand =
+            |row: &Vec<Cell>| (sum(row, |cell| cell.expected), sum(row, |cell| cell.demand));
+        let demands: Vec<(u64, u64)> = rows.iter().map(demand).collect();
+        let outlook = Outlook { used: &used, demands: &demands, left };
         groups::share(groups, tenants, outlook, &mut budgets);
         let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(open).collect();

@@ -9,12 +9,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, Span};
-
-use super::groups::Member;
 
 /// The serial of no grant.
 const NO_GRANT: u64 = 0;
@@ -203,6 +202,17 @@ impl NodeAccounts {
     }
 }
 
+/// A tenant's part in a group that is promised something in the unit of its accounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    /// The index of the group.
+    pub(super) group: usize,
+    /// Its share of what no tenant of the group has reserved.
+    pub(super) weight: NonZeroU32,
+    /// The most that it can hold of its own promise and its group's.
+    pub(super) most: GrantCounts,
+}
+
 /// One tenant of the policy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tenant {
@@ -244,6 +254,11 @@ impl Tenant {
             When::Now => self.unknown[0].plus(self.gone),
             When::Next => self.unknown[1],
         }
+    }
+
+    /// The most tokens that the tenant can hold, whatever others of its group use.
+    pub(super) fn most(&self) -> GrantCounts {
+        self.member.map_or(self.promise, |member| member.most)
     }
 
     /// The headroom of the tenant: the most by which the counts of its nodes may rise.

@@ -30,29 +30,10 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{self, GateKind};
 use tidegate_model::{Policy, Portion, Span};
 
-use super::allocate::Cell;
-use super::bounds::{GrantCounts, Tenant, When, promise};
+use super::bounds::{GrantCounts, Member, Tenant, When, promise};
 
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
-
-/// A tenant's part in a group that is promised something in the unit of its accounts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
-    /// The index of the group.
-    pub(super) group: usize,
-    /// Its share of what no tenant of the group has reserved.
-    weight: NonZeroU32,
-    /// The most that it can hold of its own promise and its group's.
-    pub(super) most: GrantCounts,
-}
-
-impl Tenant {
-    /// The most tokens that the tenant can hold, whatever others of its group use.
-    pub(super) fn most(&self) -> GrantCounts {
-        self.member.map_or(self.promise, |member| member.most)
-    }
-}
 
 /// The promises of a policy's groups in one unit, in its order. What is not promised is
 /// [`u64::MAX`]: it bounds nothing.
@@ -122,8 +103,8 @@ fn members(tenants: &[Tenant]) -> impl Iterator<Item = (&Tenant, Member)> {
 pub(super) struct Outlook<'a> {
     /// Tokens that each tenant has used or may use at nodes without new counts.
     pub(super) used: &'a [GrantCounts],
-    /// The demand of each tenant at each node.
-    pub(super) rows: &'a [Vec<Cell>],
+    /// The demand of each tenant at all nodes: the expected part, and all that could be served.
+    pub(super) demands: &'a [(u64, u64)],
     /// The part of the period that is left.
     pub(super) left: Portion,
 }
@@ -177,14 +158,14 @@ fn due(tenant: &Tenant, left: Portion) -> u64 {
 
 /// The demand of the tenant with this index inside its group, for at most `limit` tokens.
 fn demand(tenant: &Tenant, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
-    let sum = |of: fn(&Cell) -> u64| outlook.rows[index].iter().map(of).sum::<u64>();
+    let (expected, demand) = outlook.demands[index];
     let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
-    let kept = own.min(sum(|cell| cell.expected).max(due(tenant, outlook.left)));
+    let kept = own.min(expected.max(due(tenant, outlook.left)));
     TenantDemand {
         reservation: kept,
         limit,
         weight: tenant.member.map_or(NonZeroU32::MIN, |member| member.weight),
-        demand: sum(|cell| cell.demand).max(kept),
+        demand: demand.max(kept),
     }
 }
 
