@@ -261,8 +261,11 @@ impl Bed<'_> {
             run.times.clear();
             let (counted_from, before) = (self.clock.now(), run.done.load(Ordering::Relaxed));
             let end = counted_from.after(settings.length);
-            while self.clock.now() < end && !run.is_over.load(Ordering::Relaxed) {
-                let next = self.clock.now().after(Span(25 * Span::MILLISECOND.0)).min(end);
+            // Of no request at all nothing could be said, and least of all that it was fast enough.
+            let is_short = || self.clock.now() < end || run.done.load(Ordering::Relaxed) == before;
+            while is_short() && !run.is_over.load(Ordering::Relaxed) {
+                let next = self.clock.now().after(Span(25 * Span::MILLISECOND.0));
+                let next = if self.clock.now() < end { next.min(end) } else { next };
                 self.interrupt.sleep_until(self.clock, next)?;
             }
             operations = run.done.load(Ordering::Relaxed) - before;
