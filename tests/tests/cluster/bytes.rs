@@ -41,7 +41,7 @@ fn time_to_read(cluster: &Cluster, export: &str, count: usize, length: usize) ->
     let start = Instant::now();
     client.submit_reads(0, length, count).expect("the gateway reads");
     for _ in 0..count {
-        client.receive().expect("the gateway answers");
+        client.receive().expect("the gateway answers").1.expect("the gateway reads");
     }
     start.elapsed()
 }
@@ -68,7 +68,7 @@ fn a_request_of_any_size_is_one_operation() {
     small.submit_reads(0, 4096, 4).expect("the gateway reads");
     let large = thread::spawn(move || large.receive().map(|_| Instant::now()));
     for _ in 0..4 {
-        small.receive().expect("the gateway answers");
+        small.receive().expect("the gateway answers").1.expect("the gateway reads");
     }
     let small = Instant::now();
     let large = large.join().expect("no panic").expect("the gateway answers");
