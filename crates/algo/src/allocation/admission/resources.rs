@@ -23,9 +23,9 @@ use core::fmt;
 
 use tidegate_model::policy::{Extent, GateKind, Infeasible, Levels, Promise, Resource};
 use tidegate_model::text::listed;
-use tidegate_model::{Cluster, Iops, Policy};
+use tidegate_model::{Cluster, Iops, Policy, Rate};
 
-use super::{Shortage, reachable_nodes, shortage};
+use super::{DATA_NODE_BLOCK, Shortage, reachable_nodes, shortage};
 
 /// Why a policy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,12 +110,13 @@ fn data_nodes(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result
     }
     let capacities = cluster.data_nodes.iter().map(|node| node.capacity);
     let declared = capacities.fold(Iops::ZERO, Iops::saturating_add);
-    let stated = resource.capacity.operations;
-    if stated.is_some_and(|stated| stated <= declared) {
-        // What the policy states is less, and was compared before.
-        return Ok(());
-    }
-    let capacity = Levels { operations: Some(declared), ..Levels::default() };
+    let bandwidth = Rate(declared.0.saturating_mul(DATA_NODE_BLOCK.0));
+    let stated = resource.capacity;
+    // Where the policy states less, that was compared before.
+    let capacity = Levels {
+        operations: stated.operations.is_none_or(|it| it > declared).then_some(declared),
+        bandwidth: stated.bandwidth.is_none_or(|it| it > bandwidth).then_some(bandwidth),
+    };
     Ok(policy.fits(resource, capacity)?)
 }
 
@@ -324,6 +325,27 @@ mod tests {
             ["reservations of 101 iops on memory do not fit its capacity, 100 iops: web with 101 \
               iops; lower a reservation or raise the capacity"]
         );
+    }
+
+    /// A hundred operations of 4 KiB are 400 KiB.
+    #[test]
+    fn data_nodes_refuse_bytes_that_their_operations_cannot_move() {
+        let memory = |capacity: &str, rate: &str| {
+            format!(
+                "[[resource]]\nname = \"memory\"\ndata_nodes = [\"m\"]\n{capacity}\n\
+                 [[tenant]]\nname = \"web\"\non.memory = {{ reservation = {rate:?} }}\n"
+            )
+        };
+        for capacity in ["", "capacity = \"1MiB/s\""] {
+            assert_eq!(refusals(&memory(capacity, "400KiB/s")), [""; 0]);
+            assert_eq!(
+                refusals(&memory(capacity, "401KiB/s")),
+                ["reservations of 401KiB/s on memory do not fit its capacity, 400KiB/s: web with \
+                  401KiB/s; lower a reservation or raise the capacity"]
+            );
+        }
+        // The policy's own capacity is compared once.
+        assert_eq!(refusals(&memory("capacity = \"300KiB/s\"", "400KiB/s")).len(), 1);
     }
 
     /// Two nodes of 100 MiB/s, and a volume on one of them: the sum over both would fit.
