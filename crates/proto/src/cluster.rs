@@ -66,6 +66,7 @@ use status::Traffic;
 mod accounts;
 mod allocate;
 mod bounds;
+mod groups;
 pub mod message;
 mod plan;
 mod rounds;

@@ -7,12 +7,37 @@
 use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
-use tidegate_model::{NodeId, TenantIndex};
+use tidegate_model::{NodeId, Portion, TenantIndex};
 
 use super::allocate::{NodeCapacity, Short, Solutions};
 use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use super::groups;
 use super::message::Share;
 use super::still::Still;
+
+/// The most by which counts may rise: those of each tenant, and of each group together.
+#[derive(Debug)]
+pub(super) struct Headrooms {
+    tenants: Vec<GrantCounts>,
+    groups: Vec<GrantCounts>,
+}
+
+impl Headrooms {
+    /// The headroom of a tenant that is in this group.
+    fn of(&self, tenant: TenantIndex, group: Option<usize>) -> GrantCounts {
+        let own = self.tenants[tenant.index()];
+        group.map_or(own, |group| own.min(self.groups[group]))
+    }
+
+    /// Takes in that so much is left of the headroom that [`Self::of`] returned.
+    fn leave(&mut self, tenant: TenantIndex, group: Option<usize>, left: GrantCounts) {
+        let used = self.of(tenant, group).minus(left);
+        let group = group.map(|group| &mut self.groups[group]);
+        for headroom in group.into_iter().chain([&mut self.tenants[tenant.index()]]) {
+            *headroom = headroom.minus(used);
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Accounts {
@@ -21,6 +46,8 @@ pub(super) struct Accounts {
     pub(super) tenants: Vec<Tenant>,
     /// For each node, the tenants that can meet there, and its index among their entries.
     pub(super) entries_of: Vec<Vec<(TenantIndex, u16)>>,
+    /// The promises of the policy's groups, as `groups.rs` makes them.
+    pub(super) groups: Vec<GrantCounts>,
     solutions: Solutions,
     pub(super) still: Still,
     /// The shortfall of the last distribution.
@@ -33,6 +60,7 @@ impl Accounts {
             unit,
             tenants: Vec::new(),
             entries_of: alloc::vec![Vec::new(); nodes],
+            groups: Vec::new(),
             solutions: Solutions::default(),
             still: Still::default(),
             short: Short::default(),
@@ -72,12 +100,21 @@ impl Accounts {
     }
 
     /// Sets new targets, unless they would come out as the last ones.
-    pub(super) fn aim(&mut self, node_capacities: &[NodeCapacity], when: When) {
+    pub(super) fn aim(&mut self, node_capacities: &[NodeCapacity], (when, left): (When, Portion)) {
         if !self.still.holds(&self.tenants, node_capacities, when) {
-            let short = self.solutions.aim(&mut self.tenants, node_capacities, when);
+            let tenants = (&mut self.tenants[..], &self.groups[..]);
+            let short = self.solutions.aim(tenants, node_capacities, (when, left));
             if when == When::Now {
                 self.short = short;
             }
+        }
+    }
+
+    /// The headrooms of a period.
+    pub(super) fn headrooms(&self, when: When) -> Headrooms {
+        Headrooms {
+            tenants: self.tenants.iter().map(|tenant| tenant.headroom(when)).collect(),
+            groups: groups::headrooms(&self.groups, &self.tenants, when),
         }
     }
 
@@ -86,15 +123,17 @@ impl Accounts {
     pub(super) fn shares(
         &mut self,
         ((node, when), (is_first, is_whole), serial): ((usize, When), (bool, bool), u64),
-        headrooms: &mut [GrantCounts],
+        headrooms: &mut Headrooms,
     ) -> (Vec<Share>, bool) {
         let (mut shares, mut is_short) = (Vec::new(), false);
         for &(tenant, index) in &self.entries_of[node] {
-            let headroom = &mut headrooms[tenant.index()];
             let owner = &mut self.tenants[tenant.index()];
             let is_limited = owner.is_limited;
+            let group = owner.member.map(|member| member.group);
             let account = owner.entries[usize::from(index)].account_mut(when);
-            let best = account.best(is_limited, headroom);
+            let mut headroom = headrooms.of(tenant, group);
+            let best = account.best(is_limited, &mut headroom);
+            headrooms.leave(tenant, group, headroom);
             is_short |= best != account.target;
             // A later grant makes an earlier one late, so it has all unconfirmed counts.
             let is_new = best != account.sent || account.is_due(is_first);

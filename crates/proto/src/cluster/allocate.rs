@@ -27,9 +27,10 @@
 use alloc::vec::Vec;
 
 use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
-use tidegate_model::{NodeId, TenantIndex};
+use tidegate_model::{NodeId, Portion, TenantIndex};
 
 use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use super::groups::{self, Outlook};
 
 /// A node, as an allocation needs to know it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,12 +92,21 @@ impl Solutions {
     /// Sets the target of every account of a period. Returns the shortfall of the reservations.
     pub(super) fn aim(
         &mut self,
-        tenants: &mut [Tenant],
+        (tenants, groups): (&mut [Tenant], &[GrantCounts]),
         nodes: &[NodeCapacity],
-        when: When,
+        (when, left): (When, Portion),
     ) -> Short {
-        let budgets: Vec<GrantCounts> = tenants.iter().map(|t| budget(t, nodes, when)).collect();
+        let used: Vec<GrantCounts> = tenants.iter().map(|t| used(t, nodes, when)).collect();
+        let pairs = tenants.iter().zip(&used);
+        let mut budgets: Vec<GrantCounts> =
+            pairs.map(|(t, used)| budget(t, nodes, *used)).collect();
         let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, nodes, when)).collect();
+        let sum = |row: &Vec<Cell>, of: fn(&Cell) -> u64| row.iter().map(of).sum::<u64>();
+        let demand =
+            |row: &Vec<Cell>| (sum(row, |cell| cell.expected), sum(row, |cell| cell.demand));
+        let demands: Vec<(u64, u64)> = rows.iter().map(demand).collect();
+        let outlook = Outlook { used: &used, demands: &demands, left };
+        groups::share(groups, tenants, outlook, &mut budgets);
         let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
 
@@ -161,23 +171,28 @@ fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
     tenant.entries.iter().map(cell).collect()
 }
 
-/// The tokens that may be divided: the promise, without the units served at open nodes and the
-/// counts that other nodes may hold. Zero if no node is open.
-fn budget(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
+/// The tokens that may not be divided: units served at open nodes, and counts that other nodes may
+/// hold.
+fn used(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
     let mut used = tenant.unaccounted(when);
-    let mut is_any_open = false;
     for entry in &tenant.entries {
         let served = if when == When::Now { entry.served } else { 0 };
         let bound = entry.account(when).bound;
         let is_open = nodes[entry.node.index()].is_open;
-        is_any_open |= is_open;
         used = used.plus(if is_open {
             GrantCounts { reserved: served, allowed: served }
         } else {
             GrantCounts { reserved: bound.reserved.max(served), allowed: bound.allowed.max(served) }
         });
     }
-    let mut left = if is_any_open { tenant.promise.minus(used) } else { GrantCounts::ZERO };
+    used
+}
+
+/// The tokens that may be divided: the promise, and what the tenant can have of its group's,
+/// without the used ones. Zero if no node is open.
+fn budget(tenant: &Tenant, nodes: &[NodeCapacity], used: GrantCounts) -> GrantCounts {
+    let is_any_open = tenant.entries.iter().any(|entry| nodes[entry.node.index()].is_open);
+    let mut left = if is_any_open { tenant.most().minus(used) } else { GrantCounts::ZERO };
     if tenant.is_limited {
         left.reserved = left.reserved.min(left.allowed);
     }

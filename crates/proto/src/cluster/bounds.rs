@@ -5,10 +5,11 @@
 //! when the node confirms the last one, because from then on all that went before it are late. A
 //! tenant's headroom is its promise minus the bounds of all its nodes, and the controller raises no
 //! count beyond the headroom. So the counts in force add up to the promise or less, even if
-//! messages are lost, late or doubled.
+//! messages are lost, late or doubled. `groups.rs` bounds those of several tenants together.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
@@ -34,7 +35,7 @@ impl GrantCounts {
         }
     }
 
-    fn min(self, other: Self) -> Self {
+    pub(super) fn min(self, other: Self) -> Self {
         Self {
             reserved: self.reserved.min(other.reserved),
             allowed: self.allowed.min(other.allowed),
@@ -201,6 +202,17 @@ impl NodeAccounts {
     }
 }
 
+/// A tenant's part in a group that is promised something in the unit of its accounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    /// The index of the group.
+    pub(super) group: usize,
+    /// Its share of what no tenant of the group has reserved.
+    pub(super) weight: NonZeroU32,
+    /// The most that it can hold of its own promise and its group's.
+    pub(super) most: GrantCounts,
+}
+
 /// One tenant of the policy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tenant {
@@ -208,6 +220,8 @@ pub(super) struct Tenant {
     pub(super) is_limited: bool,
     /// The promised counts per period.
     pub(super) promise: GrantCounts,
+    /// Its part in a group with a promise in this unit.
+    pub(super) member: Option<Member>,
     /// By node, ascending.
     pub(super) entries: Vec<NodeAccounts>,
     /// Counts used in this period by node processes that have ended: the units that they had
@@ -242,9 +256,14 @@ impl Tenant {
         }
     }
 
+    /// The most tokens that the tenant can hold, whatever others of its group use.
+    pub(super) fn most(&self) -> GrantCounts {
+        self.member.map_or(self.promise, |member| member.most)
+    }
+
     /// The headroom of the tenant: the most by which the counts of its nodes may rise.
     pub(super) fn headroom(&self, when: When) -> GrantCounts {
-        self.promise.minus(self.in_force(when))
+        self.most().minus(self.in_force(when))
     }
 
     /// Units of cost served in this period, as last reported by nodes.

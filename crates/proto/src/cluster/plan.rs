@@ -8,6 +8,7 @@ use tidegate_model::policy::GateKind;
 use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
 use super::bounds::{GrantCounts, NodeAccounts, Tenant, promise};
+use super::groups::{self, Pair};
 use super::message::{BytePlan, Plan, TenantPlan, UNITS};
 use super::{Cluster, WHENS};
 
@@ -20,16 +21,22 @@ impl Cluster {
     pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
         let weights = policy.weights();
         let is_resource = policy.resource_at(GateKind::Node).is_some();
-        let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
-            name: tenant.name.clone(),
-            weight: tenant.weight,
-            is_limited: tenant.limit.operations.is_some(),
-            minimum_ppm: minimum_ppm(tenant, weights),
-            bytes: is_resource.then(|| BytePlan {
-                reserves_operations: tenant.reservation.operations.is_some(),
-                is_reserved: tenant.reservation.bandwidth.is_some(),
-                is_limited: tenant.limit.bandwidth.is_some(),
-            }),
+        let tenants = policy.tenants.iter().map(|tenant| {
+            let [operations, bytes] = UNITS.map(|unit| {
+                let (own, shared) = levels(policy, tenant, unit);
+                (own.0.is_some() || shared.0.is_some(), own.1.is_some() || shared.1.is_some())
+            });
+            TenantPlan {
+                name: tenant.name.clone(),
+                weight: tenant.weight,
+                is_limited: operations.1,
+                minimum_ppm: minimum_ppm(tenant, weights),
+                bytes: is_resource.then_some(BytePlan {
+                    reserves_operations: operations.0,
+                    is_reserved: bytes.0,
+                    is_limited: bytes.1,
+                }),
+            }
         });
         let period = Span(policy.period.0.max(1));
         let rounds = (period.0 / policy.redistribute.0.max(1)).max(1);
@@ -59,13 +66,14 @@ impl Cluster {
                 let before = before.filter(|tenant| !tenant.entries.is_empty());
                 let is_known = known.contains(&requested.name);
                 let tenant = match before {
-                    None if unit == Unit::Bytes && levels == (None, None) => {
+                    None if unit == Unit::Bytes && levels == ((None, None), (None, None)) => {
                         Tenant { name: requested.name.clone(), ..Tenant::default() }
                     }
-                    before => self.renewed((unit, &requested.name), levels, (before, is_known)),
+                    before => self.renewed((unit, requested), levels, (before, is_known)),
                 };
                 self.accounts[index].push(tenant);
             }
+            self.accounts[index].groups = groups::promises(policy, unit, self.plan.period);
         }
     }
 
@@ -73,16 +81,20 @@ impl Cluster {
     /// before. One that was there without a limit in this unit may have used any number of tokens.
     fn renewed(
         &self,
-        (unit, name): (Unit, &str),
-        levels: (Option<u64>, Option<u64>),
+        (unit, requested): (Unit, &policy::Tenant),
+        (own, shared): (Pair, Pair),
         (before, is_known): (Option<Tenant>, bool),
     ) -> Tenant {
-        let is_limited = levels.1.is_some();
-        let promise = promise(unit, levels, self.plan.period);
+        let limit = own.1.into_iter().chain(shared.1).min();
+        let (is_limited, period) = (limit.is_some(), self.plan.period);
+        let promise = promise(unit, (own.0, limit), period);
+        let member = groups::member((unit, period), requested, (promise, shared));
+        let most = member.map_or(promise, |member| member.most);
+        let name = &requested.name;
         let mut tenant =
-            before.unwrap_or_else(|| self.new_tenant(name, promise, is_limited && !is_known));
+            before.unwrap_or_else(|| self.new_tenant(name, most, is_limited && !is_known));
         let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
-        tenant.promise = promise;
+        (tenant.promise, tenant.member) = (promise, member);
         self.extend(&mut tenant);
         for entry in &mut tenant.entries {
             for when in WHENS {
@@ -125,13 +137,14 @@ impl Cluster {
     }
 }
 
-/// The reservation and the limit of a tenant at nodes, in `unit` per second. Bytes are promised of
-/// named resources only.
-fn levels(policy: &Policy, tenant: &policy::Tenant, unit: Unit) -> (Option<u64>, Option<u64>) {
-    match unit {
+/// The reservation and the limit of a tenant at nodes, in `unit` per second, and those of its group
+/// that it can share. Bytes are promised of named resources only.
+fn levels(policy: &Policy, tenant: &policy::Tenant, unit: Unit) -> (Pair, Pair) {
+    let own = match unit {
         Unit::Bytes if policy.resource_at(GateKind::Node).is_none() => (None, None),
         _ => (tenant.reservation.get(unit), tenant.limit.get(unit)),
-    }
+    };
+    (own, groups::levels(policy, tenant, unit))
 }
 
 /// The least part of a node that a tenant has whatever it has elsewhere, in millionths: a tenth of

@@ -4,9 +4,8 @@ use alloc::vec::Vec;
 
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
-use tidegate_model::{Event, PeriodNumber, Span, Time};
+use tidegate_model::{Event, PeriodNumber, Portion, Span, Time};
 
-use super::accounts::Accounts;
 use super::allocate::NodeCapacity;
 use super::bounds::{Account, NodeAccounts, When, promise};
 use super::message::{Grant, NodeReport, RoundId, ToNode, UNITS};
@@ -326,9 +325,15 @@ impl Cluster {
         let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
         for &when in whens {
             if is_first {
+                let left = match when {
+                    When::Now => self.period_end().since(now),
+                    When::Next => self.plan.period,
+                };
+                let whole = u64::from(Portion::WHOLE.0);
+                let left = Portion(super::scaled(whole, left, self.plan.period) as u32);
                 for index in 0..UNITS.len() {
                     let node_capacities = self.node_capacities(index, when);
-                    self.accounts[index].aim(&node_capacities, when);
+                    self.accounts[index].aim(&node_capacities, (when, left));
                 }
             }
             self.push(now, when, is_first);
@@ -365,10 +370,7 @@ impl Cluster {
 
     /// Sends each node the counts that differ from the last ones, as far as there is headroom.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
-        let headrooms = |accounts: &Accounts| {
-            accounts.tenants.iter().map(|tenant| tenant.headroom(when)).collect::<Vec<_>>()
-        };
-        let mut headrooms = self.accounts.each_ref().map(headrooms);
+        let mut headrooms = self.accounts.each_ref().map(|accounts| accounts.headrooms(when));
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];
             if !state.is_open(when) {

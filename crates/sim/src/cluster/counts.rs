@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
+use tidegate_model::policy::{GateKind, Levels};
 use tidegate_model::{Policy, Span};
 use tidegate_proto::node::NodeStatus;
 
@@ -16,31 +17,59 @@ pub struct Promised {
     pub reserved: u64,
     /// Its limit.
     pub limit: Option<u64>,
+    /// The tenants whose counts the promise bounds together: itself, or those of a group.
+    pub tenants: Vec<String>,
 }
 
 impl Promised {
     /// The promises of a policy in operations, in its order.
     pub fn of(policy: &Policy) -> Vec<Self> {
-        Self::in_unit(policy, Unit::Operations, 1)
+        Self::in_unit(policy, Unit::Operations, 1).0
     }
 
     /// The promises in bytes of a policy as nodes see it, in tokens.
     pub fn in_bytes(policy: &Policy) -> Vec<Self> {
-        Self::in_unit(policy, Unit::Bytes, BYTES_PER_TOKEN)
+        Self::in_unit(policy, Unit::Bytes, BYTES_PER_TOKEN).0
     }
 
-    fn in_unit(policy: &Policy, unit: Unit, per_token: u64) -> Vec<Self> {
+    /// Bounds on the counts of tenants, in their order, and after them of groups, in a policy as
+    /// nodes see it. A tenant may hold all of its group's reservation.
+    pub(crate) fn bounds(policy: &Policy) -> Vec<Self> {
+        let (mut tenants, groups) = Self::in_unit(policy, Unit::Operations, 1);
+        if policy.resource_at(GateKind::Node).is_none() {
+            return tenants;
+        }
+        for (promised, tenant) in tenants.iter_mut().zip(&policy.tenants) {
+            if let Some(group) = tenant.group.map(|group| &groups[group]) {
+                promised.limit = promised.limit.into_iter().chain(group.limit).min();
+                promised.reserved = promised.reserved.max(group.reserved);
+            }
+        }
+        tenants.into_iter().chain(groups).collect()
+    }
+
+    /// The promises of tenants and those of groups.
+    fn in_unit(policy: &Policy, unit: Unit, per_token: u64) -> (Vec<Self>, Vec<Self>) {
         let period = u128::from(policy.period.0);
         let amount = |rate: u64| u128::from(rate) * period;
         let second = u128::from(Span::SECOND.0) * u128::from(per_token);
-        let promised = policy.tenants.iter().map(|tenant| {
-            let limit = tenant.limit.get(unit).map(|it| ((amount(it) / second) as u64).max(1));
-            let reservation = tenant.reservation.get(unit).unwrap_or_default();
-            let reserved = amount(reservation).div_ceil(second) as u64;
+        let limited = |rate: Option<u64>| rate.map(|it| ((amount(it) / second) as u64).max(1));
+        let reserved = |rate: Option<u64>| rate.map(|it| amount(it).div_ceil(second) as u64);
+        let promised = |name: &String, promise: (Levels, Levels), nothing: u64| {
+            let limit = limited(promise.1.get(unit));
+            let reserved = reserved(promise.0.get(unit)).unwrap_or(nothing);
             let reserved = reserved.min(limit.unwrap_or(u64::MAX));
-            Self { name: tenant.name.clone(), reserved, limit }
+            Self { name: name.clone(), reserved, limit, tenants: vec![name.clone()] }
+        };
+        let tenants = policy.tenants.iter();
+        let tenants = tenants.map(|it| promised(&it.name, (it.reservation, it.limit), 0));
+        let groups = policy.groups.iter().enumerate().map(|(index, group)| {
+            let members = policy.tenants.iter().filter(|tenant| tenant.group == Some(index));
+            let promise = (group.promise.reservation, group.promise.limit);
+            let tenants = members.map(|tenant| tenant.name.clone()).collect();
+            Self { tenants, ..promised(&group.name, promise, u64::MAX) }
         });
-        promised.collect()
+        (tenants.collect(), groups.collect())
     }
 }
 
@@ -183,7 +212,8 @@ impl TokenCounts {
         let periods: BTreeSet<u64> = self.held.keys().map(|(period, ..)| *period).collect();
         for period in periods.into_iter().filter(|period| *period >= from) {
             for promise in promised {
-                let held: Vec<&Held> = self.held(period, &promise.name).collect();
+                let held = promise.tenants.iter().flat_map(|tenant| self.held(period, tenant));
+                let held: Vec<&Held> = held.collect();
                 check(promise, &held, period)?;
             }
         }

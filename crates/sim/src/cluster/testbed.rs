@@ -1,5 +1,6 @@
 //! A cluster that a test leads by hand.
 
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Event, Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
@@ -61,7 +62,7 @@ impl ClusterTestbed {
             policy: policy.clone(),
         });
         simulation.journal = Some(Journal::default());
-        let promised = Promised::of(&policy);
+        let promised = Promised::bounds(&policy.at(GateKind::Node));
         let counts = TokenCounts::default();
         Self { simulation, promised, counts, unchecked_until: 0, is_watched: true }
     }
@@ -118,7 +119,7 @@ impl ClusterTestbed {
         let policy = Policy::parse(policy).expect("the policy can be read");
         let simulation = &mut self.simulation;
         simulation.peers.policy = (simulation.peers.policy.0 + 1, policy.clone());
-        self.promised = Promised::of(&policy);
+        self.promised = Promised::bounds(&policy.at(GateKind::Node));
         let (now, revision) = (simulation.now.time(), simulation.peers.policy.0);
         let controller = simulation.controller.as_mut().expect("a controller runs");
         controller.apply(now, revision, policy);

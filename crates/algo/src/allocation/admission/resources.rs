@@ -23,9 +23,9 @@ use core::fmt;
 
 use tidegate_model::policy::{Extent, GateKind, Infeasible, Levels, Promise, Resource};
 use tidegate_model::text::listed;
-use tidegate_model::{Cluster, Iops, Policy};
+use tidegate_model::{Cluster, Iops, Policy, Rate};
 
-use super::{Shortage, reachable_nodes, shortage};
+use super::{DATA_NODE_BLOCK, Shortage, reachable_nodes, shortage};
 
 /// Why a policy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,12 +110,13 @@ fn data_nodes(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result
     }
     let capacities = cluster.data_nodes.iter().map(|node| node.capacity);
     let declared = capacities.fold(Iops::ZERO, Iops::saturating_add);
-    let stated = resource.capacity.operations;
-    if stated.is_some_and(|stated| stated <= declared) {
-        // What the policy states is less, and was compared before.
-        return Ok(());
-    }
-    let capacity = Levels { operations: Some(declared), ..Levels::default() };
+    let bandwidth = Rate(declared.0.saturating_mul(DATA_NODE_BLOCK.0));
+    let stated = resource.capacity;
+    // Where the policy states less, that was compared before.
+    let capacity = Levels {
+        operations: stated.operations.is_none_or(|it| it > declared).then_some(declared),
+        bandwidth: stated.bandwidth.is_none_or(|it| it > bandwidth).then_some(bandwidth),
+    };
     Ok(policy.fits(resource, capacity)?)
 }
 
@@ -137,9 +138,12 @@ pub fn resource_warnings(policy: &Policy, cluster: Option<&Cluster>) -> Vec<Stri
             ));
             continue;
         }
-        if gate != GateKind::Stage {
+        if gate == GateKind::DataNode {
             warnings.extend(uncounted(resource));
             warnings.extend(undivided(policy, resource));
+        }
+        if gate == GateKind::Node {
+            warnings.extend(unweighted(policy, resource));
         }
     }
     if let (Some(cluster), false) = (cluster, policy.resources.is_empty()) {
@@ -183,6 +187,20 @@ fn undivided(policy: &Policy, resource: &Resource) -> Vec<String> {
         format!(
             "the promise of group {group} on {name} admits its tenants' reservations and holds \
              nothing back: {gate} divide by tenants"
+        )
+    };
+    groups.map(|(group, _)| warning(&group.name)).collect()
+}
+
+/// A warning for each group of storage nodes with a weight of its own.
+fn unweighted(policy: &Policy, resource: &Resource) -> Vec<String> {
+    let groups = policy.groups.iter().zip(&resource.groups);
+    let groups = groups.filter(|(_, promise)| promise.weight != Policy::WEIGHT);
+    let warning = |group: &String| {
+        format!(
+            "the weight of group {group} on {} has no effect: storage nodes divide what is left \
+             by the weights of tenants",
+            resource.name
         )
     };
     groups.map(|(group, _)| warning(&group.name)).collect()
@@ -309,6 +327,27 @@ mod tests {
         );
     }
 
+    /// A hundred operations of 4 KiB are 400 KiB.
+    #[test]
+    fn data_nodes_refuse_bytes_that_their_operations_cannot_move() {
+        let memory = |capacity: &str, rate: &str| {
+            format!(
+                "[[resource]]\nname = \"memory\"\ndata_nodes = [\"m\"]\n{capacity}\n\
+                 [[tenant]]\nname = \"web\"\non.memory = {{ reservation = {rate:?} }}\n"
+            )
+        };
+        for capacity in ["", "capacity = \"1MiB/s\""] {
+            assert_eq!(refusals(&memory(capacity, "400KiB/s")), [""; 0]);
+            assert_eq!(
+                refusals(&memory(capacity, "401KiB/s")),
+                ["reservations of 401KiB/s on memory do not fit its capacity, 400KiB/s: web with \
+                  401KiB/s; lower a reservation or raise the capacity"]
+            );
+        }
+        // The policy's own capacity is compared once.
+        assert_eq!(refusals(&memory("capacity = \"300KiB/s\"", "400KiB/s")).len(), 1);
+    }
+
     /// Two nodes of 100 MiB/s, and a volume on one of them: the sum over both would fit.
     #[test]
     fn nodes_refuse_bytes_with_the_cut() {
@@ -390,7 +429,7 @@ mod tests {
             capacity = ["90 iops", "1MiB/s"]
             [[group]]
             name = "g"
-            on.cluster = { limit = "50 iops" }
+            on.cluster = { limit = "50 iops", weight = 200 }
             [[tenant]]
             name = "oltp"
             group = "g"
@@ -399,8 +438,8 @@ mod tests {
         assert_eq!(
             warned(policy),
             [
-                "the promise of group g on cluster admits its tenants' reservations and holds \
-                 nothing back: storage nodes divide by tenants",
+                "the weight of group g on cluster has no effect: storage nodes divide what is \
+                 left by the weights of tenants",
                 "no resource is of data nodes, so nothing is promised there; add a [[resource]]",
             ]
         );

@@ -1,0 +1,101 @@
+//! Groups at storage nodes. The testbed checks each millisecond that the counts in force for the
+//! tenants of a group add up to no more than the group's promise.
+
+use proptest::prelude::*;
+use tidegate_model::Span;
+use tidegate_sim::cluster::ClusterTestbed;
+use tidegate_sim::simulation::Fault;
+
+use crate::slow;
+
+const PERIOD: Span = Span(Span::SECOND.0);
+
+/// Tenants `a` and `b` of a group with this promise, of which `a` has one of its own, and `out`
+/// beside them.
+fn policy(group: &str, a: &str) -> String {
+    format!(
+        r#"
+        period = "1s"
+        redistribute = "100ms"
+        [[resource]]
+        name = "cluster"
+        [[group]]
+        name = "g"
+        on.cluster = {{ {group} }}
+        [[tenant]]
+        name = "a"
+        group = "g"
+        on.cluster = {{ {a} }}
+        [[tenant]]
+        name = "b"
+        group = "g"
+        [[tenant]]
+        name = "out"
+        on.cluster = {{ weight = 10000 }}
+        "#
+    )
+}
+
+fn demand(world: &mut ClusterTestbed, tenant: &str, rates: [u32; 3]) {
+    for (node, rate) in rates.into_iter().enumerate() {
+        world.demand(node as u16, tenant, rate);
+    }
+}
+
+/// The group's limit is used up by whichever tenants ask, at whichever nodes, and `a` has what it
+/// is promised of it.
+#[test]
+fn a_groups_limit_bounds_its_tenants_together_over_all_nodes() {
+    let policy = policy("limit = \"900 iops\"", "reservation = \"600 iops\"");
+    let mut world = ClusterTestbed::new(&policy, 1000, 3);
+    demand(&mut world, "b", [1000, 0, 100]);
+    world.run(Span(3 * PERIOD.0));
+    assert!(world.served(2, "b") >= 810, "alone, b had {}", world.served(2, "b"));
+
+    demand(&mut world, "a", [0, 700, 100]);
+    world.run(Span(3 * PERIOD.0));
+    let [a, b] = ["a", "b"].map(|tenant| world.served(5, tenant));
+    assert!(a >= 590, "a had {a} of 600");
+    assert!((855..=900).contains(&(a + b)), "both had {a} + {b} of 900");
+}
+
+/// Tenant `out` has a hundred times the weight, so tokens alone give the others their service.
+#[test]
+fn a_reservation_that_one_does_not_use_goes_to_its_group_first() {
+    let policy = policy("reservation = \"1k iops\"", "reservation = \"600 iops\"");
+    let mut world = ClusterTestbed::new(&policy, 500, 3);
+    demand(&mut world, "out", [1500; 3]);
+    demand(&mut world, "b", [500; 3]);
+    world.run(Span(4 * PERIOD.0));
+    let b = world.served(3, "b");
+    assert!(b >= 900, "alone in its group, b had {b} of 1000");
+
+    demand(&mut world, "a", [300; 3]);
+    world.run(Span(3 * PERIOD.0));
+    let [a, b] = ["a", "b"].map(|tenant| world.served(6, tenant));
+    assert!(a >= 590 && b >= 350, "a had {a} of 600, b had {b} of 400");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever tenants ask for, while links delay, and nodes are cut off and come back.
+    #[test]
+    fn no_group_is_given_more_than_its_promise(
+        group in 100..1500_u64,
+        own in 0..=100_u64,
+        steps in prop::collection::vec((any::<[[u8; 3]; 3]>(), 0..6_u16, 1..900_u64), 1..8),
+    ) {
+        let fields = format!("reservation = \"{group} iops\", limit = \"{} iops\"", group + 50);
+        let own = format!("reservation = \"{} iops\"", (own * group / 100).max(1));
+        let mut world = ClusterTestbed::new(&policy(&fields, &own), 500, 3);
+        world.links(slow(0, 30));
+        for (rates, node, ms) in steps {
+            for (tenant, rates) in ["a", "b", "out"].into_iter().zip(rates) {
+                demand(&mut world, tenant, rates.map(|rate| u32::from(rate) * 4));
+            }
+            world.befall(Fault::Cut(node % 3, node < 3));
+            world.run(Span(ms * Span::MILLISECOND.0));
+        }
+    }
+}
