@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate_tests::bed::Bed;
 use tidegate_tests::process::{self, Running};
 use tidegate_tests::{built, tools};
@@ -48,6 +49,47 @@ fn what_is_written_and_read_takes_its_time() {
                   dd if=file of=/dev/null bs=1M 2> /dev/null";
     let outcome = process::run(&mut bed.run_script("slow", script)).success();
     assert!(outcome.time >= least(8 * MIB), "{:?}", outcome.time);
+}
+
+/// Returns what `tidegate explain` has of a tenant, once its stage has moved so many bytes.
+fn explained(bed: &Bed, tenant: &str, bytes: u64) -> Value {
+    bed.wait_for_count(tenant, "bytes", bytes);
+    let outcome = process::run(&mut bed.tidegate(&["explain", tenant, "--json"])).success();
+    serde_json::from_str(&outcome.stdout).expect("JSON")
+}
+
+#[test]
+fn a_program_is_shown_the_gate_that_held_it() {
+    let policy = r#"
+        tenant = [{ name = "slow", limit = "4MiB/s", burst = "64KiB" }, { name = "queue" }]
+        [[channel]]
+        name = "one-by-one"
+        tenant = "queue"
+        gates = [{ kind = "token-bucket", rate = "4MiB/s", burst = "64KiB" }]
+        [[match]]
+        channel = "one-by-one"
+        operation = "write"
+    "#;
+    let bed = Bed::new(policy);
+    let script = "dd if=/dev/zero of=file bs=64k count=64 2> /dev/null";
+    let before = std::time::Instant::now();
+    for (tenant, part, other) in
+        [("slow", "bytes_limit_ns", "channel_ns"), ("queue", "channel_ns", "bytes_limit_ns")]
+    {
+        let _running = held(&bed, tenant, script);
+        let report = explained(&bed, tenant, 4 * MIB);
+        let (stage, cause) = (&report["stages"][0], &report["stage_causes"][0]);
+        let waited = stage["waits"][part].as_u64().expect("a sum");
+        // All of the time but for the calls themselves, which is short against it.
+        assert!(waited <= before.elapsed().as_nanos() as u64, "{report}");
+        assert!(waited as f64 >= 0.5 * least(4 * MIB).as_nanos() as f64, "{report}");
+        assert_eq!(stage["waits"][other], 0, "{report}");
+        assert_eq!(stage["waits"]["bytes"], 4 * MIB, "{report}");
+        assert_eq!(cause["permille"], 1_000, "{report}");
+        assert_eq!(bed.tenant(tenant)["waited_ns"], waited, "the account has all of the wait");
+        let screen = process::run(&mut bed.tidegate(&["explain", tenant])).success().stdout;
+        assert!(screen.contains("each at gates of stages"), "{screen}");
+    }
 }
 
 #[test]

@@ -250,10 +250,9 @@ async fn status(State(context): State<HttpContext>) -> Response {
 #[utoipa::path(get, path = "/v1/tenants/{name}/delays",
     params(("name" = String, Path, description = "The tenant's name")),
     responses(
-        (status = 200, description = "How long requests were at nodes, for which rule, and what \
-         would change it", body = Delays),
-        (status = 404, description = "The policy has no such tenant, or there is no cluster",
-         body = Problem)
+        (status = 200, description = "How long requests were at gates of stages and at nodes, for \
+         which rule, and what would change it", body = Delays),
+        (status = 404, description = "The policy has no such tenant", body = Problem)
     )
 )]
 async fn delays(State(context): State<HttpContext>, Path(name): Path<String>) -> Response {

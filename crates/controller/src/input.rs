@@ -68,11 +68,6 @@ pub(crate) struct Stopping;
 /// Why a tenant's delays cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelaysError {
-    #[error(
-        "this controller has no cluster, and what waits under `tidegate run` is in `tidegate \
-         top`; start it with `tidegate up CLUSTER`"
-    )]
-    NoCluster,
     #[error(transparent)]
     Unknown(#[from] UnknownTenant),
     #[error(transparent)]

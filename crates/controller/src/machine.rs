@@ -200,8 +200,7 @@ impl Machine {
     }
 
     fn delays(&self, now: Time, tenant: &str) -> Result<Delays, DelaysError> {
-        let delays = self.controller.delays(now, tenant).ok_or(DelaysError::NoCluster)?;
-        Ok(delays?)
+        Ok(self.controller.delays(now, tenant)?)
     }
 
     fn survey(&self, now: Time) -> Survey {

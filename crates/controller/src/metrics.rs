@@ -13,6 +13,8 @@ use tidegate_model::{Rule, gate};
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus,
 };
+use tidegate_proto::controller::status::TenantStatus;
+use tidegate_proto::stats::delays::stages::StageGate;
 use tidegate_proto::stats::latency::NamedLatency;
 
 use crate::input::Survey;
@@ -46,7 +48,13 @@ impl Collector for Metrics {
         let (encoder, Survey { status, waits, latency, .. }) = (&mut encoder, &self.survey);
         tables::CONTROLLER.encode(encoder, iter::once(([], status)))?;
         let tenants = status.tenants.iter();
-        tables::TENANT.encode(encoder, tenants.map(|tenant| ([&*tenant.name], tenant)))?;
+        tables::TENANT.encode(encoder, tenants.clone().map(|tenant| ([&*tenant.name], tenant)))?;
+        let held = tenants.flat_map(|TenantStatus { name, stage_waits, .. }| {
+            StageGate::ALL.map(|gate| ([&**name, gate.name()], stage_waits.of(gate)))
+        });
+        let held: Vec<_> = held.filter(|(_, wait)| *wait > 0).collect();
+        tables::WAIT_AT_STAGES
+            .encode(encoder, held.iter().map(|(labels, wait)| (*labels, wait)))?;
         if let Some(cluster) = &status.cluster {
             encode_cluster(encoder, cluster)?;
         }

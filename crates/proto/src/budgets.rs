@@ -32,6 +32,7 @@ use stage::Stage;
 pub use window_stats::Waits;
 
 mod admission;
+mod delays;
 mod distribute;
 mod name_index;
 mod rules;
@@ -402,6 +403,7 @@ impl Budgets {
         // A detailed report that comes too late is left to the next one, which has it all.
         let is_detailed = self.round.is_detailed && report.round == self.round.number;
         stage.on_report(policy, &mut self.tenants, report, is_detailed);
+        stage.shares.iter_mut().for_each(|share| share.recent.add(now));
         if is_due {
             self.await_less(now);
         }

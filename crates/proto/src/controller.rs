@@ -444,12 +444,20 @@ impl Controller {
         Some(status)
     }
 
-    /// Why requests of a tenant waited in the last minute; none without a cluster.
-    pub fn delays(&self, now: Time, tenant: &str) -> Option<Result<Delays, UnknownTenant>> {
-        let status = self.cluster_status(now)?;
-        let delays = self.stats.delays(now, tenant, &status);
+    /// Why requests of a tenant waited in the last minute, at stages, nodes and data nodes.
+    ///
+    /// # Errors
+    /// If the policy does not have the tenant.
+    pub fn delays(&self, now: Time, tenant: &str) -> Result<Delays, UnknownTenant> {
+        let (stages, stage_causes) = self.budgets.delays(now, tenant)?;
+        let status = self.cluster_status(now).unwrap_or_default();
+        let delays = self.stats.delays(now, tenant, &status)?;
         let data_nodes = self.split.demand(now, tenant);
-        Some(delays.map(|delays| Delays { data_nodes, ..delays }))
+        let span_ns = match self.cluster {
+            Some(_) => delays.span_ns,
+            None => self.budgets.observed(now).0,
+        };
+        Ok(Delays { span_ns, data_nodes, stages, stage_causes, ..delays })
     }
 
     /// How many cycles over stages have ended.

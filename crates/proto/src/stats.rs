@@ -53,7 +53,7 @@ use reading::{FlowMeter, Meter};
 pub mod delays;
 pub mod latency;
 pub mod message;
-mod minute;
+pub(crate) mod minute;
 mod node;
 mod reading;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use tidegate_model::{Rule, Waits};
 use tidegate_proto::message::Request;
+use tidegate_proto::stats::delays::stages::{DelaysAtStage, StageGate, StageWaits};
 use tidegate_proto::stats::delays::{Cause, Delays, DelaysAtDataNode};
 
 use tidegate_console::amounts;
@@ -15,9 +16,11 @@ use tidegate_console::table::{Cell, Table};
 
 /// Explain why requests of a tenant were delayed in the last minute, and what would change it
 ///
-/// For each node of the cluster, how long requests were there, and what held them: the tenant's own
-/// limit, what is reserved for others, the turn of others, or the device and their own earlier
-/// requests. With --json, the answer is that of GET /v1/tenants/TENANT/delays.
+/// For each stage (a program under `tidegate run`), how long requests waited before their calls, and
+/// at which gate: the tenant's own limit, its share of a budget, or gates that the policy adds to
+/// channels. For each node of the cluster, how long requests were there, and what held them: the
+/// tenant's own limit, what is reserved for others, the turn of others, or the device and their own
+/// earlier requests. With --json, the answer is that of GET /v1/tenants/TENANT/delays.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The tenant, by its name in the policy
@@ -38,7 +41,17 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 fn render(delays: &Delays, paint: Paint) -> String {
-    let mut paragraphs = vec![summary(delays)];
+    let mut paragraphs = Vec::new();
+    if !delays.stages.is_empty() {
+        paragraphs.push(stages_summary(delays) + "\n" + &stages(&delays.stages, paint));
+        let causes = delays.stage_causes.iter();
+        let causes = causes.map(|it| told(it.gate.name(), it.permille, [&it.why, &it.help], paint));
+        paragraphs.extend((!delays.stage_causes.is_empty()).then(|| causes.collect()));
+    }
+    // A tenant that is at stages alone has nothing to say of nodes.
+    if delays.stages.is_empty() || !delays.nodes.is_empty() || !delays.data_nodes.is_empty() {
+        paragraphs.push(summary(delays));
+    }
     if !delays.nodes.is_empty() {
         paragraphs.push(nodes(delays, paint));
     }
@@ -51,6 +64,57 @@ fn render(delays: &Delays, paint: Paint) -> String {
         paragraphs.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
     }
     paragraphs.join("\n")
+}
+
+/// What a tenant had at all stages together, and how long it waited there.
+fn stages_summary(delays: &Delays) -> String {
+    let mut all = StageWaits::default();
+    delays.stages.iter().for_each(|there| all += there.waits);
+    let span = delays.stages.iter().map(|there| there.span_ns).max().unwrap_or(0);
+    let (tenant, span) = (&delays.tenant, amounts::age(span));
+    match all.total_ns().checked_div(all.requests) {
+        Some(mean) => format!(
+            "{tenant}: {} requests in the last {span}, {} each at gates of stages\n",
+            amounts::count(all.requests),
+            amounts::span(mean),
+        ),
+        None => format!("{tenant}: no request passed gates of stages in the last {span}\n"),
+    }
+}
+
+/// How long a request waited at each stage, on average, and at which gate.
+fn stages(stages: &[DelaysAtStage], paint: Paint) -> String {
+    let mut table = Table::new()
+        .right("STAGE")
+        .left("HOST")
+        .right("REQUESTS")
+        .right("BYTES")
+        .right("WAITING")
+        .right("MEAN")
+        .right("LIMIT")
+        .right("SHARE")
+        .right("CHANNEL")
+        .left("PROGRAM");
+    for there in stages {
+        let waits = &there.waits;
+        let mean = |gates: &[StageGate]| {
+            let sum = gates.iter().fold(0u64, |sum, gate| sum.saturating_add(waits.of(*gate)));
+            Cell::from(sum.checked_div(waits.requests).map_or("-".into(), amounts::span))
+        };
+        table.row([
+            there.stage.to_string().into(),
+            there.host.as_str().into(),
+            amounts::count(waits.requests).into(),
+            amounts::bytes(waits.bytes).into(),
+            there.waiting_requests.to_string().into(),
+            mean(&StageGate::ALL),
+            mean(&[StageGate::BytesLimit, StageGate::OperationsLimit]),
+            mean(&[StageGate::BytesShare, StageGate::OperationsShare]),
+            mean(&[StageGate::Channel]),
+            there.command.as_str().into(),
+        ]);
+    }
+    table.render(paint, usize::MAX)
 }
 
 fn summary(delays: &Delays) -> String {
@@ -164,14 +228,20 @@ fn mean(waits: &Waits, rule: Rule) -> String {
 
 fn cause(cause: &Cause, paint: Paint) -> String {
     let Cause { rule, permille, why, help, .. } = cause;
-    let head = paint.tone(Tone::Bold, rule.name());
-    format!("{head}, {}: {why}\n  help: {help}\n", amounts::permille(*permille))
+    told(rule.name(), *permille, [why, help], paint)
+}
+
+/// One paragraph: the part of the waiting, the evidence and the remedy.
+fn told(head: &str, permille: u64, [why, help]: [&str; 2], paint: Paint) -> String {
+    let head = paint.tone(Tone::Bold, &head.replace('_', " "));
+    format!("{head}, {}: {why}\n  help: {help}\n", amounts::permille(permille))
 }
 
 #[cfg(test)]
 mod tests {
     use tidegate_model::Span;
     use tidegate_proto::stats::delays::DelaysAtNode;
+    use tidegate_proto::stats::delays::stages::StageCause;
 
     use super::*;
 
@@ -189,8 +259,7 @@ mod tests {
             help: "a larger weight".into(),
         }];
         let (tenant, span_ns, nodes) = ("web".into(), 10 * Span::SECOND.0, vec![there]);
-        let data_nodes = Vec::new();
-        let delays = Delays { tenant, span_ns, waits, mean_ns, nodes, causes, data_nodes };
+        let delays = Delays { tenant, span_ns, waits, mean_ns, nodes, causes, ..Delays::default() };
         render(&delays, Paint::none())
     }
 
@@ -214,6 +283,43 @@ mod tests {
 
         turn, 75 %: it takes turns
           help: a larger weight
+        ");
+    }
+
+    #[test]
+    fn a_program_under_run_is_shown_which_gate_held_it() {
+        let waits = StageWaits {
+            requests: 1_000,
+            bytes: 4 << 20,
+            operations_limit_ns: 9_000_000_000,
+            channel_ns: 1_000_000_000,
+            ..StageWaits::default()
+        };
+        let there = DelaysAtStage {
+            stage: 1,
+            host: "here".into(),
+            command: "fio".into(),
+            span_ns: 10 * Span::SECOND.0,
+            waits,
+            mean_ns: Some(10_000_000),
+            waiting_requests: 3,
+        };
+        let cause = StageCause {
+            gate: StageGate::OperationsLimit,
+            permille: 900,
+            why: "its limit is used up".into(),
+            help: "raise the limit".into(),
+        };
+        let (stages, stage_causes) = (vec![there], vec![cause]);
+        let delays = Delays { tenant: "web".into(), stages, stage_causes, ..Delays::default() };
+        insta::assert_snapshot!(render(&delays, Paint::none()), @r"
+        web: 1k requests in the last 10 s, 10 ms each at gates of stages
+
+        STAGE  HOST  REQUESTS  BYTES  WAITING   MEAN  LIMIT  SHARE  CHANNEL  PROGRAM
+            1  here        1k  4 MiB        3  10 ms   9 ms      0     1 ms  fio
+
+        operations limit, 90 %: its limit is used up
+          help: raise the limit
         ");
     }
 

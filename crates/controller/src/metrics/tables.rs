@@ -142,6 +142,12 @@ tables! {
             "99th percentile of waiting times in the last period.";
     }
 
+    /// The time that a tenant's requests waited at gates of stages, by cause.
+    WAIT_AT_STAGES(wait_ns: u64) ["tenant", "gate"] {
+        CounterSeconds "stages_tenant_wait" = *wait_ns,
+            "Time that the tenant's requests waited at stages, by the kind of gate that held them.";
+    }
+
     /// A storage node.
     NODE(node: NodeStatus) ["node"] {
         Gauge "node_connected" = node.is_connected, "Whether the node is connected.";

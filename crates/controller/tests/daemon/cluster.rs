@@ -448,5 +448,5 @@ fn delays_are_explained() {
     let Reply::Error { code: 1, message } = alone.request(&delays_request) else {
         panic!("an answer")
     };
-    assert!(message.contains("no cluster"), "{message}");
+    assert!(message.contains("no tenant is in the policy"), "{message}");
 }

@@ -13,11 +13,13 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, Time};
 
+use super::delays::{self, RecentWaits};
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, Tenant, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
 use crate::session::Peer;
+use crate::stats::delays::stages::StageGate;
 
 /// The longest command line that is kept, in bytes; enough to tell programs apart.
 const COMMAND_MAX: usize = 512;
@@ -83,6 +85,8 @@ pub(super) struct Share {
     /// Time that requests waited in the last interval.
     pub(super) waited: Span,
     pub(super) waiting_now: u32,
+    /// For how long gates held requests in the last minute.
+    pub(super) recent: RecentWaits,
     /// One for each channel of the tenant, in the policy's order; the first is its own.
     channels: Vec<Counter>,
     /// The growth of its counters by the report at hand.
@@ -152,6 +156,7 @@ impl Share {
             measured: [0; 2],
             waited: Span::ZERO,
             waiting_now: 0,
+            recent: RecentWaits::default(),
             channels: alloc::vec![counter; 1 + extra],
             fresh: TrafficCounters::default(),
         }
@@ -161,6 +166,7 @@ impl Share {
     /// channel keeps its name and counters; others are looked at anew.
     fn go_on_from(&mut self, earlier: &Self) {
         self.measured = earlier.measured;
+        self.recent = earlier.recent.under_later_policy();
         self.channels[0] = earlier.channels[0].clone();
         for (bucket, earlier) in self.buckets.iter_mut().zip(&earlier.buckets) {
             if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
@@ -325,7 +331,9 @@ impl Stage {
         self.is_new = false;
         let is_device = policy.is_some_and(|(policy, _)| policy.account == Account::Device);
         for share in &mut self.shares {
-            tenants[share.tenant].total.add(share.fresh);
+            let tenant = &mut tenants[share.tenant];
+            tenant.total.add(share.fresh);
+            tenant.stage_waits += share.recent.on_channels(share.fresh);
             let calibration = is_device.then_some(&self.calibration);
             share.settle(interval, calibration);
             if self.processes == 0 {
@@ -378,13 +386,19 @@ impl Stage {
         tenants: &mut [Tenant],
         gate: GateReport,
     ) {
-        let Some((_, name_index)) = policy else { return };
+        let Some((policy, name_index)) = policy else { return };
         let Some((name, unit)) = bucket_named(&gate.name) else { return };
         let Some((tenant, 0)) = name_index.channel(name) else { return };
         let Some(index) = self.share_of(tenant) else { return };
-        let Some(bucket) = &mut self.shares[index].buckets[unit as usize] else { return };
-        let before = bucket.waited_seen.replace(gate.waited_ns);
-        bucket.waited = gate.waited_ns.saturating_sub(before.unwrap_or(gate.waited_ns));
+        let share = &mut self.shares[index];
+        let Some(bucket) = &mut share.buckets[unit as usize] else { return };
+        // Counters of a new stage began at zero, as those of its channels did.
+        let unseen = if self.is_new { 0 } else { gate.waited_ns };
+        let before = bucket.waited_seen.replace(gate.waited_ns).unwrap_or(unseen);
+        bucket.waited = gate.waited_ns.saturating_sub(before);
+        let in_force = tenants[tenant].announced[unit as usize];
+        let is_limit = delays::is_limit(policy, tenant, unit, in_force);
+        share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited);
         bucket.waiting_now = gate.waiting_now;
         let waits = &mut tenants[tenant].waits[unit as usize];
         waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited);

@@ -77,6 +77,7 @@ impl Budgets {
                 bytes: tenant.total.bytes,
                 operations: tenant.total.operations,
                 waited_ns: tenant.total.waited_ns,
+                stage_waits: tenant.stage_waits,
                 waiting_permille: (waited / PERMILLE_NS).min(1_000),
                 wait_p99_ns: tenant.wait_p99().map(|wait| wait.0),
                 ..TenantStatus::default()

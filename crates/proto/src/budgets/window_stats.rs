@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 use tidegate_algo::concurrent::histogram::{BUCKETS, upper_bound};
 use tidegate_model::{Span, Time};
 
+use crate::stats::delays::stages::StageWaits;
+
 /// The parts of a period in which its beginning is found; a period's measure is off by at most one
 /// of them.
 const SAMPLES: u64 = 32;
@@ -55,6 +57,8 @@ impl TrafficCounters {
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) total: TrafficCounters,
+    /// The same waits, by the kind of gate.
+    pub(super) stage_waits: StageWaits,
     /// Waiting times at its own buckets, by unit.
     pub(super) waits: [Waits; 2],
     /// The sum of the goals of its stages in the last event, by unit; none before one, or if it was

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::Event;
 
 use crate::cluster::status::ClusterStatus;
+use crate::stats::delays::stages::StageWaits;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
@@ -126,6 +127,9 @@ pub struct TenantStatus {
     pub operations: u64,
     /// The time that its requests waited, all together.
     pub waited_ns: u64,
+    /// Its requests and their waits as one sum, by the gate that held them.
+    #[serde(default)]
+    pub stage_waits: StageWaits,
     /// The part of the last period in which a request of it waited, in thousandths; several that
     /// wait at once count together, up to 1,000.
     pub waiting_permille: u64,

@@ -35,9 +35,12 @@ use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
 use tidegate_model::text::listed;
 use tidegate_model::{Discipline, Iops, Policy, Rule, Span, TenantIndex, Time, Waits};
 
+use self::stages::{DelaysAtStage, StageCause};
 use super::minute::{Doing, Work};
 use super::{ClusterStats, TenantParameters};
 use crate::cluster::status::ClusterStatus;
+
+pub mod stages;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
@@ -47,7 +50,7 @@ mod std {
 }
 
 /// A rule that held less of the waiting than this, in thousandths, is not worth a word.
-const WORTH_PERMILLE: u64 = 100;
+pub(crate) const WORTH_PERMILLE: u64 = 100;
 
 /// A limit of which so much was used, in thousandths, was used up: the rest is what requests are
 /// larger than what was left in a period.
@@ -79,6 +82,13 @@ pub struct Delays {
     /// Its counts at each data node where one is not zero, in the order of the cluster file.
     #[serde(default)]
     pub data_nodes: Vec<DelaysAtDataNode>,
+    /// Its requests at each stage where it had some, by the stage's number: what programs under
+    /// `tidegate run` waited before their calls.
+    #[serde(default)]
+    pub stages: Vec<DelaysAtStage>,
+    /// The gates that caused at least a tenth of the waiting at stages, the largest first.
+    #[serde(default)]
+    pub stage_causes: Vec<StageCause>,
 }
 
 /// Counts of a tenant at one data node. Clients do their operations there themselves, so throughput
@@ -197,8 +207,10 @@ impl ClusterStats {
             mean_ns: mean(&all.waits),
             nodes: case.nodes(),
             causes,
-            // Not ours: whoever leads the data nodes adds them.
+            // The parts that lead data nodes and stages add theirs.
             data_nodes: Vec::new(),
+            stages: Vec::new(),
+            stage_causes: Vec::new(),
         })
     }
 }
@@ -469,7 +481,7 @@ fn per_second(count: u64, span: Span) -> u64 {
 }
 
 /// At most 1,000: the count of the part may be ahead of the whole.
-fn permille(part: u64, whole: u64) -> u64 {
+pub(crate) fn permille(part: u64, whole: u64) -> u64 {
     let part = u128::from(part.min(whole)) * 1000;
     part.checked_div(u128::from(whole)).unwrap_or(0) as u64
 }

@@ -15,10 +15,10 @@ use core::ops::AddAssign;
 use tidegate_model::{Span, TenantIndex, Time, Waits};
 
 /// How far back it reaches.
-pub(super) const MINUTE: Span = Span(60 * Span::SECOND.0);
+pub(crate) const MINUTE: Span = Span(60 * Span::SECOND.0);
 
 /// How long a part is, at least.
-const SEGMENT: Span = Span(5 * Span::SECOND.0);
+pub(crate) const SEGMENT: Span = Span(5 * Span::SECOND.0);
 
 /// One tenant's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use tidegate_model::{Event, Span, StageId};
 use tidegate_proto::message::{
     Enforcement, FromStage, Housekeeping, Rule, RuleError, StageInfo, StageReport, ToStage, VERSION,
 };
+use tidegate_proto::stats::delays::stages::StageGate;
 
 use crate::world::{ControllerTestbed, MIB, MS};
 
@@ -337,6 +338,58 @@ fn the_longest_waits_are_those_of_the_last_period() {
     assert!((3 * MS..=3 * MS + 3 * MS / 8).contains(&shown), "{shown}");
     world.run(Span(1_100 * MS));
     assert_eq!(waits(&world), None, "that was before");
+}
+
+/// The gates that held a tenant's requests at stages, with the reasons in one string.
+fn held(world: &ControllerTestbed, tenant: &str) -> (Vec<StageGate>, String) {
+    let causes = world.controller.delays(world.now, tenant).unwrap().stage_causes;
+    let why = causes.iter().map(|cause| format!("{}; {}", cause.why, cause.help)).collect();
+    (causes.iter().map(|cause| cause.gate).collect(), why)
+}
+
+#[test]
+fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
+    let mut world = ControllerTestbed::new(Some(
+        r#"
+        period = "1s"
+        redistribute = "100ms"
+        budget = "100MiB/s"
+        tenant = [{ name = "backup", limit = "10MiB/s" }, { name = "oltp", weight = 300 },
+                  { name = "idle" }]
+        "#,
+    ));
+    let backup = world.join("backup", 50 * MIB);
+    world.join("oltp", 500 * MIB);
+    world.stage(backup).operations = 7;
+    world.run(Span(5_000 * MS));
+    // The first requests found the share of a stage that has just joined; then the limit decides.
+    let (gates, why) = held(&world, "backup");
+    assert_eq!(gates, [StageGate::BytesLimit], "{why}");
+    assert!(why.starts_with("its limit of 10MiB/s is used up: it had"), "{why}");
+    let (gates, why) = held(&world, "oltp");
+    assert_eq!(gates, [StageGate::BytesShare], "{why}");
+    assert!(why.contains("(weight 300)") && why.contains("backup (10MiB/s)"), "{why}");
+    assert_eq!(held(&world, "idle").0, []);
+    let unknown = world.controller.delays(world.now, "bacth").unwrap_err();
+    assert_eq!(unknown.known, ["backup", "oltp", "idle"]);
+
+    let delays = world.controller.delays(world.now, "backup").unwrap();
+    assert_eq!(delays.stages.len(), 1);
+    let (there, status) = (&delays.stages[0], &world.status().tenants[0]);
+    assert_eq!(there.waits, status.stage_waits, "less than a minute has passed");
+    assert_eq!(there.waits.total_ns(), status.waited_ns, "each wait is at one gate");
+    assert_eq!(there.mean_ns, Some(status.waited_ns / 7));
+    assert!(status.waited_ns > 4_000 * MS, "it waited all the time");
+
+    // After a change of the policy the minute goes on, and the new gate counts.
+    world.apply(2, r#"tenant = [{ name = "backup", limit = "20MiB/s" }, { name = "oltp" }]"#);
+    let before = there.waits.total_ns();
+    world.run(Span(5_000 * MS));
+    let delays = world.controller.delays(world.now, "backup").unwrap();
+    assert!(delays.stages[0].waits.total_ns() > before);
+    assert!(held(&world, "backup").1.starts_with("its limit of 20MiB/s is used up"));
+    world.run(Span(61_000 * MS));
+    assert_eq!(held(&world, "oltp").0, [], "nothing holds it any more");
 }
 
 #[test]
