@@ -1,4 +1,4 @@
-//! What a folder's file system can do, measured: the numbers for the `capacity` of a resource.
+//! Measures the rates of a folder's file system: numbers for the `capacity` of a resource.
 //!
 //! # Mechanism
 //! All I/O is direct, on one file without a name, which is gone when the process is, however it
@@ -66,7 +66,7 @@ const PATTERNS: [Pattern; 6] = [
     Pattern { name: "1 MiB, a third writes", size: LARGE, writes: 33, depth: 8 },
 ];
 
-/// What a pattern reached.
+/// The rates that a pattern reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reached {
     pub(crate) pattern: Pattern,
@@ -90,13 +90,13 @@ impl Reached {
 pub(crate) struct Settings {
     /// How long each pattern runs.
     pub(crate) length: Span,
-    /// What 99 of 100 requests may take at most.
+    /// The latency that at most one of 100 requests may exceed.
     pub(crate) latency: Option<Span>,
     /// The size of the file, in bytes; a quarter of the free space, where that is less.
     pub(crate) file_max: u64,
 }
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Debug)]
 pub(crate) struct Calibration {
     pub(crate) file_bytes: u64,

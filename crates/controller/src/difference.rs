@@ -24,7 +24,7 @@ pub(crate) fn difference(before: Option<&Policy>, after: &Policy) -> Vec<PolicyC
         policy.resources.iter().map(fields).collect()
     };
     compare_named("resource", &before.map_or(Vec::new(), named), &named(after), &mut changes);
-    // What is promised of a resource that only one of the policies has differs, too.
+    // Promises of a resource that only one of the policies has differ, too.
     let resources = resource_names(before, after);
     let named = |policy: &Policy| -> Vec<_> {
         let fields = |(index, group): (usize, &Group)| {

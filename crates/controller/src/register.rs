@@ -208,7 +208,7 @@ impl Register {
         answer.await.map_err(|_| Stopping)
     }
 
-    /// What gateways have recorded since the last call; zero begins a recording.
+    /// The requests that gateways recorded since the last call; zero begins a recording.
     pub(crate) async fn record(
         &self,
         session: u64,

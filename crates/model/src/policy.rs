@@ -72,9 +72,9 @@ pub struct Policy {
     pub channels: Vec<Channel>,
     /// The rules that assign requests to tenants and channels; the first match decides.
     pub matches: Vec<Match>,
-    /// What promises are of, at most one for each kind of gate; empty for a policy whose promises
-    /// are of everything. They do not travel: a gate is sent the policy as it sees it, with
-    /// [`Self::at`].
+    /// The resources of promises, at most one for each kind of gate; empty for a policy whose
+    /// promises are of everything. They do not travel: a gate is sent the policy as it sees it,
+    /// with [`Self::at`].
     #[serde(skip)]
     pub resources: Vec<Resource>,
     /// Tenants that are promised something together. They do not travel either: only the

@@ -1,4 +1,5 @@
-//! The discrete-time model of the end-to-end paper: what QTCP comes to, without a packet.
+//! The discrete-time model of the end-to-end paper: the rates to which QTCP converges, computed in
+//! time slots without packets.
 //!
 //! **Problem.** A simulation shows what a congestion control does in one case. A model with a
 //! handful of equations shows why, and finds in a millisecond which parameters converge. The

@@ -1,4 +1,5 @@
-//! The whole path in one clock: applications, flows, switches, queues of servers, and devices.
+//! End-to-end simulation: applications, flows, switches, queues of servers, and devices on one
+//! virtual clock.
 //!
 //! **Problem.** Where requests of tenants meet, the one with the most of them wins: in the buffer
 //! of a switch, in a submission queue, before a chip. A guard at one of these places moves the

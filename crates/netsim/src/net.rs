@@ -1,4 +1,4 @@
-//! A network, packet by packet: what hosts send each other, through links and switches.
+//! A network, packet by packet: the traffic between hosts, through links and switches.
 //!
 //! # Parts
 //! - [`packet`]: one packet on its way.

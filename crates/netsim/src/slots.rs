@@ -1,5 +1,5 @@
-//! Things under way, each in a numbered slot that is used again: no allocation once there are as
-//! many slots as there are ever things at a time.
+//! A slab: items in numbered slots that are used again. It allocates no memory once its slots
+//! suffice for the largest number of items at a time.
 
 /// Slots of things under way.
 #[derive(Debug)]

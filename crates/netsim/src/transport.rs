@@ -1,4 +1,4 @@
-//! Flows: messages that cross a network in packets, by a congestion control.
+//! Transport: flows that carry messages over a network in packets, under a congestion control.
 //!
 //! # Problem
 //! The edge of a network decides how tenants disturb each other: how much a sender has under way,

@@ -195,7 +195,7 @@ fn node_config(config: &Config) -> node::Config {
     // Memory is quicker than a clock, and than a lock that threads share: a shard for each worker.
     // A slower store gains nothing by more than one, which keeps the order exactly.
     let (shards, is_sampled) = if is_memory { (workers, false) } else { (1, true) };
-    // What a device has taken nothing overtakes. A model's requests overtake each other.
+    // No request overtakes one that a device has taken. A model's requests overtake each other.
     let is_store = matches!(config.store, Store::Directory { .. } | Store::Device { .. });
     let is_guarded = is_store && !is_modelled;
     node::Config {

@@ -1,4 +1,5 @@
-//! A data node and its clients until all is one-sided: identity, tenant and promise of a client.
+//! Session setup between a data node and a client: identity, tenant and promise, before the client
+//! accesses memory one-sided.
 //!
 //! # Mechanism
 //! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a

@@ -1,5 +1,5 @@
-//! One-sided memory: clients read and write the memory of a data node, whose processor takes no
-//! part.
+//! One-sided memory (RDMA): clients read and write the memory of a data node, whose processor takes
+//! no part.
 //!
 //! [`one_sided`] has the operations that a NIC or shared memory offers, as posts and
 //! completions. Over them, [`haechi`] gives each client its tokens (Haechi's engine and monitor),

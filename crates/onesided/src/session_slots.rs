@@ -1,4 +1,4 @@
-//! Session slots: which tenant may take another one of a data node.
+//! Session slots of a data node: decides whether a tenant may have another one.
 //!
 //! # Problem
 //! A data node has a fixed number of session slots, 64 by default. First come, first served, one

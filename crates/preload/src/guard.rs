@@ -1,4 +1,4 @@
-//! Code of the shim that runs so that the program does not notice.
+//! Runs code of the shim without side effects on the program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

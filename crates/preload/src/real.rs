@@ -1,4 +1,4 @@
-//! The functions behind the hooks.
+//! The C library's own functions, which the hooks replace and call.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! The data path between a gateway and a node: jobs there, answers back, as bytes.
+//! The binary protocol between a gateway and a node: jobs in one direction, answers in the other.
 //!
 //! # Model
 //! A connection carries frames: a head of fixed length, then as many bytes of payload as the head

@@ -1,4 +1,5 @@
-//! A gateway's requests: apart into sub-requests for nodes, and together again into one answer.
+//! Striping at a gateway: it splits a request into sub-requests for nodes, and joins their answers
+//! into one.
 //!
 //! # Problem
 //! A client requests a range of a volume; its bytes lie on several nodes, which answer in any

@@ -1,4 +1,4 @@
-//! Answers to an operator that are longer than a message: they come in pages.
+//! Pagination: answers to an operator that are longer than one message.
 //!
 //! # Problem
 //! A message has at most [`FRAME_MAX`](crate::codec::FRAME_MAX) bytes, so that a wrong length

@@ -107,7 +107,7 @@ pub struct RecordedRequest {
     pub connection: u32,
     /// The number of its tenant.
     pub tenant: u16,
-    /// What it did.
+    /// The operation.
     pub operation: Operation,
     /// The bytes of its range; zero for a flush.
     pub bytes: u32,

@@ -1,4 +1,4 @@
-//! When to try again: soon at first, then less and less often.
+//! Exponential backoff: when a failed connection is tried again.
 
 use tidegate_model::{Span, Time};
 

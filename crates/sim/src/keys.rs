@@ -1,4 +1,4 @@
-//! Which records are asked for, as YCSB chooses them: all alike, or few very often.
+//! Key distributions of YCSB: uniform, or Zipfian, with few keys that are requested very often.
 //!
 //! **Problem.** A store of *n* records is to be read as people read: the record of rank *k*, from
 //! one, with a probability in proportion to `k^-s`. That many records have no room for a table of

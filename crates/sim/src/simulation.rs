@@ -1,4 +1,4 @@
-//! One controller and its peers in virtual time, and all that goes wrong between them.
+//! Fault injection: one controller and its peers in virtual time, with lost messages and crashes.
 //!
 //! **Problem.** Storage nodes, bricks and data nodes differ in their loads and devices. What can
 //! happen to them is the same: messages are lost, late, doubled and overtaken, links are cut, and

@@ -1,4 +1,4 @@
-//! The clock of a simulated world.
+//! The virtual clock of simulations.
 //!
 //! A tick is a picosecond: at 100 Gbit/s a 54-byte acknowledgement is on the wire for 4.3 ns, so a
 //! nanosecond would round it by a quarter. A `u64` of them lasts for 213 days. The machines that

@@ -1,4 +1,5 @@
-//! The twin of a cluster: its recorded load, another policy, and the machines that ship.
+//! Trace replay with other policies (the *twin* of a cluster): its recorded load, another policy,
+//! and the nodes and controller that ship.
 //!
 //! **Problem.** An operator wants to change the policy of a cluster that people work with, and to
 //! know before what each tenant will have then. A model of the cluster would have to be trusted;

@@ -1,4 +1,4 @@
-//! Passage of a request through a gate of the stage, and its sleep while it has to wait.
+//! Admission of a request at a gate of the stage: its thread sleeps on a futex until it may go on.
 //!
 //! The decisions are `algo`'s; here is only the sleeping (and in `lease`, at queues). A sleeper
 //! holds no lock. It sleeps on a

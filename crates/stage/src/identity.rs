@@ -1,4 +1,4 @@
-//! Identity of this process for rules: executable, control group, user.
+//! Identity of this process for classification rules: executable, control group, user.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

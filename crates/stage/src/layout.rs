@@ -1,4 +1,4 @@
-//! Memory layout of a segment.
+//! Memory layout of a segment, the shared memory of a stage.
 //!
 //! Everything is an atomic (or a lock that guards nothing), so that it can be shared between
 //! processes that were started at different times and may be killed at any. All zero is a valid

@@ -1,4 +1,4 @@
-//! Segments: made by an agent, mapped by every process of a stage.
+//! Segments: shared memory that an agent creates and every process of a stage maps.
 
 use std::io;
 use std::ops::Deref;

@@ -29,7 +29,7 @@ Examples:
   tidegate run --tenant oltp -- fio jobs/oltp.fio
   tidegate run --tenant backup --report -- tar cf backup.tar /data
   tidegate run --controller storage.example.com:7300 --tls tls --user ann -- make
-  tidegate run -- bash          (whose requests are whose is for the policy's rules to say)")]
+  tidegate run -- bash          (the policy's rules say which requests belong to which tenant)")]
 pub(crate) struct Args {
     /// The tenant that the program acts for; without it, the policy's rules decide
     #[arg(long, short, value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     fail_closed: bool,
 
-    /// Say nothing, not even that no controller is there or that requests passed by
+    /// Print no messages, not even warnings of a missing controller or of requests that passed
     #[arg(long, short, env = "TIDEGATE_QUIET", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "report")]
     quiet: bool,

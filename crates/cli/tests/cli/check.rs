@@ -321,7 +321,7 @@ fn parts_in_the_folder_of_another_node_are_named_and_not_made_anew() {
     assert!(check().contains("exit 0"), "{}", check());
 }
 
-/// What is printed is what a policy accepts, and the folder is as empty as before.
+/// A policy accepts the printed lines, and the folder is as empty as before.
 #[test]
 fn a_capacity_is_measured_for_a_policy() {
     let directory = tempfile::tempdir().unwrap();

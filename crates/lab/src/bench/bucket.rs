@@ -1,4 +1,5 @@
-//! The time of a decision by a token bucket on which no request waits, beside other limiters.
+//! The time of one decision of a token bucket that never runs empty, compared with other rate
+//! limiters.
 
 use std::hint::black_box;
 

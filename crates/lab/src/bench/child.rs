@@ -1,4 +1,4 @@
-//! Contestants that are programs of their own, compiled or written when they are needed.
+//! Peers of a bench that run as separate programs; the bench compiles or writes them on demand.
 //!
 //! Such a program reads lines and answers each with one: a length in nanoseconds and the numbers of
 //! the cores to use, for nanoseconds per call and thread, or `-` if the window was disturbed.

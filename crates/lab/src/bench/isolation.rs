@@ -1,4 +1,4 @@
-//! What others do to a tenant with a reservation, at each kind of gate.
+//! Isolation: the effect of aggressive tenants on one with a reservation, at each kind of gate.
 //!
 //! A *victim* reads 4 KiB at random, four at a time, at a fifth of the rate that the device can do.
 //! Ten *aggressors* without a reservation disturb it one by one, without any limit. The victim's
@@ -35,7 +35,7 @@ mod setups;
 const BENCH: &str = "isolation";
 /// The size of a tenant's file.
 const SIZE_MIB: u64 = 256;
-/// What the victim requests, in hundredths of the capacity.
+/// The request rate of the victim, in hundredths of the capacity.
 const REQUESTED_PERCENT: u64 = 20;
 /// How many times as long as alone the victim's requests may take, at the percentiles 99 and 99.9.
 const TIMES_P99: f64 = 2.0;
@@ -130,7 +130,7 @@ impl Contestant {
     }
 }
 
-/// What one gate's setups have in common.
+/// The common part of one gate's setups.
 struct Course {
     gate: Gate,
     /// The rate of 4 KiB reads without control, and what the victim requests.

@@ -1,4 +1,4 @@
-//! The speed of the machine itself, for comparisons of rows of two machines.
+//! Baseline speed of the machine, so that results of two machines can be compared.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};

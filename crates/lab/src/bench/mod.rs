@@ -1,4 +1,5 @@
-//! `tidegate-lab bench`: what the parts of Tidegate cost, beside what others take for the same.
+//! `tidegate-lab bench`: the cost of the parts of Tidegate, beside the cost of other programs for
+//! the same work.
 //!
 //! Every case is a [`Row`]. A peer is measured in the same run and in turns with ours ([`window`]);
 //! where that cannot be, its field is empty and a reason says why. Numbers of another day or

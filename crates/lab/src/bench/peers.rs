@@ -1,4 +1,5 @@
-//! Limiters of other projects: at rates at which no request waits, and at one at which all do.
+//! Rate limiters of other projects: at rates at which no request waits, and at one rate at which
+//! all requests wait.
 
 use tidegate_model::{Span, Time};
 

@@ -1,5 +1,5 @@
-//! How much longer programs run under Tidegate that no policy limits: each as it is and as a part
-//! of `tidegate run`, in turns, on the same files, many times.
+//! The overhead of Tidegate for whole programs that no policy limits. Each program runs alone and
+//! under `tidegate run`, in turns, on the same files, many times.
 //!
 //! A controller is started with a policy of one tenant without limits: every request is classified
 //! and counted, and none waits. Under it, `tidegate run` keeps a stage open for a shell that only

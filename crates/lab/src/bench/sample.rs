@@ -1,4 +1,4 @@
-//! Medians of few measurements, with confidence intervals.
+//! Statistics: medians of few measurements, with confidence intervals.
 
 /// A standard normal deviate stays below this with a probability of 97.5 %.
 const DEVIATE: f64 = 1.96;

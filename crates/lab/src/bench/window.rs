@@ -1,5 +1,5 @@
-//! How work of a few nanoseconds is measured: many short windows, those that something disturbed
-//! are dropped, and the median of the rest counts.
+//! Measures work of a few nanoseconds: in many short windows. Windows that were disturbed are
+//! dropped, and the median of the rest counts.
 //!
 //! A window is two milliseconds of calls, so short that most windows fall between two time slices
 //! of a busy machine. Whether one did is the kernel's to say: it counts how often a thread was

@@ -1,4 +1,4 @@
-//! `tidegate-lab bench`: what everything costs.
+//! `tidegate-lab bench`: the command that runs the benchmarks.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The picture of one set-up: bandwidth over time as in the paper's figure 10, and below it a strip
+//! A chart of one set-up: bandwidth over time as in the paper's figure 10, and below it a strip
 //! for each tenant that says when it had its promise.
 //!
 //! A picture is SVG that stands in the report. Colours are the report's: elements name what they

@@ -1,5 +1,5 @@
-//! The experiments of the DSFQ paper (§4): who gets how much of what, in the simulation and,
-//! four of the figures, [`live`].
+//! The experiments of the DSFQ paper (§4) on distributed fair queueing: the share of each stream at
+//! each storage node (*brick*). All figures are simulated; four also run [`live`].
 //!
 //! ```text
 //!  scenarios/dsfq/*.toml ──▶ tidegate_sim::bricks ──▶ DsfqReport ──▶ claims, table, picture

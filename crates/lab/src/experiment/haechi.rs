@@ -1,5 +1,5 @@
-//! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
-//! takes no part in it, in the simulation and, six of the figures, [`live`].
+//! The experiments of the Haechi paper (§III): reservations for one-sided (RDMA) reads, in which
+//! the data node's processor takes no part. All figures are simulated; six also run [`live`].
 //!
 //! ```text
 //!  scenarios/haechi/*.toml ─▶ tidegate_sim::one_sided ─▶ OneSidedReport ─▶ claims, table, picture

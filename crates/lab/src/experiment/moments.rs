@@ -1,4 +1,4 @@
-//! Pictures of what happened to applications of the simulation over time.
+//! Charts of rates and latencies of simulated applications over time.
 
 use tidegate_model::Span;
 use tidegate_netsim::e2e::{E2eReport, Moment};

@@ -1,4 +1,4 @@
-//! How fast threads call something that takes nanoseconds, on a machine that others use as well.
+//! Measures the call rate of an operation of nanoseconds, on a machine that other programs use.
 //!
 //! Threads call without pause and note, every millisecond, how often they did and how much time of
 //! a processor they had. Afterwards those milliseconds are looked for in which every thread had its

@@ -1,4 +1,4 @@
-//! Pictures: panels side by side, each with two axes and some series, as one SVG file that needs
+//! Charts: panels side by side, each with two axes and some series, as one SVG file that needs
 //! nothing else and can be read on a light and on a dark screen.
 
 use std::fmt::Write;

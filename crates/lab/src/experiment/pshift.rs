@@ -1,5 +1,5 @@
-//! The experiments of the pShift paper (§IV): what tenants get of a whole cluster, and what it
-//! costs to find out who gets what where.
+//! The experiments of the pShift paper (§IV): the service of tenants with reservations and limits
+//! over a whole cluster, and the cost of dividing their tokens over its nodes.
 //!
 //! ```text
 //!  scenarios/pshift/*.toml ──▶ simulated ─────────┐

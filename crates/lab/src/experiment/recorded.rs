@@ -1,4 +1,4 @@
-//! Whether our own numbers are what they were.
+//! Regression check: compares our own numbers with those of earlier runs.
 //!
 //! `recorded.jsonl` has the measured numbers of every simulated claim, with the seeds of the
 //! scenarios. A simulation gives the same numbers again, so a number that differs shows that the

@@ -1,5 +1,5 @@
-//! One set-up from its first start to its last end: who holds the disk and the tenants, and the
-//! loop that starts them, samples them and notices their end.
+//! One run of a set-up, from the first start to the last end. The run owns the disk and the
+//! tenants' processes; its loop starts them, samples them and notices their end.
 
 use std::ffi::OsString;
 use std::fs;

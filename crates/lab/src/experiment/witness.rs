@@ -1,5 +1,5 @@
-//! The witness of an experiment: the bytes that a tenant's processes made the disk read, as the
-//! kernel counts them.
+//! Independent measurement of an experiment: the bytes that a tenant's processes made the disk
+//! read, as the kernel counts them.
 //!
 //! It is the same in every set-up and knows nothing of Tidegate: the sum of `read_bytes` in
 //! `/proc/<pid>/io` over a process and all below it. The kernel adds what a process read to its

@@ -76,18 +76,18 @@ impl fmt::Display for GateKind {
 pub struct Resource {
     /// Its name.
     pub name: String,
-    /// What it covers, and so which kind of gate guards it.
+    /// The objects that it covers; they decide which kind of gate guards it.
     pub extent: Extent,
-    /// What it can do for all tenants together. Where a unit is left out, the cluster file says
-    /// what nodes and data nodes can do, and stages divide nothing in this unit.
+    /// Its rates for all tenants together. Where a unit is left out, the cluster file has the
+    /// rates of nodes and data nodes, and stages divide nothing in this unit.
     pub capacity: Levels,
-    /// What each tenant is promised, in the order of [`Policy::tenants`].
+    /// The promise to each tenant, in the order of [`Policy::tenants`].
     pub tenants: Vec<Promise>,
-    /// What each group is promised, in the order of [`Policy::groups`].
+    /// The promise to each group, in the order of [`Policy::groups`].
     pub groups: Vec<Promise>,
 }
 
-/// What a resource covers.
+/// The objects that a resource covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Folders with everything below them, as patterns that end in `/**`.
@@ -98,7 +98,7 @@ pub enum Extent {
     DataNodes(Vec<String>),
 }
 
-/// What one tenant or one group is promised of a resource.
+/// The promise of a resource to one tenant or one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The throughput that it gets whenever it has demand.
@@ -156,7 +156,7 @@ impl Policy {
         policy
     }
 
-    /// What is reserved in a unit, per second, as one kind of gate sees it: a group with a
+    /// The sum of reservations in a unit, per second, as one kind of gate sees it: a group with a
     /// reservation has that one for all of its tenants.
     pub fn reserved(&self, unit: Unit) -> u64 {
         let own = |group: &Group| group.promise.reservation.get(unit);
@@ -268,7 +268,7 @@ fn refuse_excess(
 /// Reservations that exceed what they are parts of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infeasible {
-    /// What they are parts of.
+    /// The whole of which they are parts.
     pub whole: Whole,
     /// The resource that is promised; none in a policy without resources.
     pub resource: Option<String>,
@@ -282,7 +282,7 @@ pub struct Infeasible {
     pub parts: Vec<(String, u64)>,
 }
 
-/// What reservations are parts of.
+/// The whole of which reservations are parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whole {
     /// The budget of a policy without resources.

@@ -1,4 +1,4 @@
-//! The memory of a switch: who may take how much of it.
+//! The buffer memory of a switch, and the part of it that each queue may use.
 //!
 //! # Problem
 //! All ports of a switch share one memory. A queue that takes all of it makes packets of others be

@@ -1,4 +1,4 @@
-//! Lists of the packets that leave each port of a simulated network, at times that are certain.
+//! Scheduled departures: the packets that leave each port of a simulated network at known times.
 //!
 //! **Problem.** A port of a large network is used after thousands of others, so its fields come
 //! from far memory each time. A list of its own would be a third line of cache and a fourth, behind

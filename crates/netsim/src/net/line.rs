@@ -1,4 +1,4 @@
-//! A line between two ports: how long a packet is on it.
+//! A cable between two ports: the serialization and propagation time of a packet.
 //!
 //! **Model.** A packet of *n* bytes keeps a line of rate *r* busy for n / r, and its last bit
 //! arrives a propagation delay after that. Both directions of a link are lines of their own. Nodes

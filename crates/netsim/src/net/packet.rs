@@ -1,4 +1,4 @@
-//! One packet on its way, by value.
+//! A packet in the network, as a plain value.
 //!
 //! A simulated second at 100 Gbit/s is some ten million packets and six hops for each. So a packet
 //! is forty bytes that are copied with its event, and nothing is allocated for it. Properties that

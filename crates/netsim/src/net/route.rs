@@ -1,4 +1,4 @@
-//! Paths of flows: one of the shortest, drawn once, in one flat table.
+//! Routes of flows: each flow gets one of the shortest paths at random (ECMP), in one flat table.
 //!
 //! **Model.** A flow keeps to one path, so that its packets stay in order; different flows between
 //! the same hosts are spread over all shortest paths (equal-cost multipath, RFC 2992). Switches do

@@ -1,4 +1,4 @@
-//! A drive under synthetic load, without a network: what one sees of the storage end by itself.
+//! A drive under synthetic load, without a network: the storage end by itself.
 //!
 //! Each flow has a submission queue of its class. It sends the next request at each reply (closed),
 //! or in bursts without memory of the last one, whatever becomes of them (open). Offsets are

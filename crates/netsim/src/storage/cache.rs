@@ -1,4 +1,4 @@
-//! The write cache: memory that takes writes over before they are programmed.
+//! The write cache of a drive: memory that holds writes until they are programmed to flash.
 //!
 //! # Problem
 //! A program takes 750 us, and a host should not wait for it. With memory in front, a write is

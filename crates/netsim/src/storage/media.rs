@@ -1,4 +1,5 @@
-//! Pages of the drive on planes and chips: where each is written, and how room is made.
+//! Page placement and garbage collection of a drive: the plane and chip of each page, and the
+//! cleaning of blocks.
 //!
 //! # Mechanism
 //! Page *n* of the drive belongs to plane *n* mod planes, so that neighbours are on different

@@ -1,4 +1,4 @@
-//! Where pages lie in one plane, and which block is cleaned next.
+//! One plane of flash: the location of its pages, and the next block for garbage collection.
 //!
 //! # Problem
 //! A page of flash is programmed once and erased only with its whole block. So a page that is

@@ -1,4 +1,4 @@
-//! The congestion control of a flow, whichever it has.
+//! One type for every congestion control that a flow may have.
 
 use tidegate_algo::congestion::d2tcp::D2tcp;
 use tidegate_algo::congestion::dcqcn::Limiter;

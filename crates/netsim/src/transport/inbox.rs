@@ -1,4 +1,4 @@
-//! The receiving end of a flow: the bytes that have arrived, and the answers.
+//! The receiver of a flow: the bytes that have arrived, and the acknowledgements.
 //!
 //! # Problem
 //! A receiver has to hand on every byte once and in order, whatever the network does to packets,

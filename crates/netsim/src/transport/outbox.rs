@@ -1,4 +1,4 @@
-//! The sender's list of packets that are not known to have arrived.
+//! The sender's list of unacknowledged packets.
 //!
 //! # Problem
 //! A sender has to find out how much is under way, and what of it is lost, from answers that may be

@@ -1,5 +1,5 @@
-//! How a flow is run: its congestion control, its packets, its acknowledgements; read from TOML
-//! with strict keys.
+//! The transport parameters of a flow: its congestion control, packets and acknowledgements, read
+//! from TOML with strict keys.
 //!
 //! ```
 //! use tidegate_netsim::transport::{CongestionControl, FlowPlan};

@@ -1,4 +1,5 @@
-//! The sending end of a flow: messages become packets, as fast as its congestion control lets them.
+//! The sender of a flow: it cuts messages into packets, and sends them at the pace of its
+//! congestion control.
 //!
 //! # Mechanism
 //! Messages stand one after the other in a stream of bytes. A flow with a window sends while what

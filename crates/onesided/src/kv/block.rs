@@ -1,4 +1,4 @@
-//! A block: one key with its value, and the proof that they belong together.
+//! A block of the key-value store: one key with its value, and a checksum that detects torn reads.
 //!
 //! ```text
 //! +0   mark     1, 51 bits of the key's hash, and the version

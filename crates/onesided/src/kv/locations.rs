@@ -1,4 +1,5 @@
-//! Where a client last saw keys: a bounded table that may be wrong, and costs one cache line.
+//! A client's location cache: a bounded table of where it last saw keys. An entry may be stale, and
+//! a lookup touches one cache line.
 //!
 //! Sets of four entries of 16 bytes, each set one cache line. A key's hash chooses its set, and 32
 //! more of its bits distinguish it there. An entry that is found moves one slot up and a new entry

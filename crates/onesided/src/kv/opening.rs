@@ -1,4 +1,4 @@
-//! The way from a region to the store in it: the one place where its header is read.
+//! Opens the key-value store in a region of memory: only this module reads the store's header.
 //!
 //! An [`Opening`] works over any connection and goes on to a client of the store. Over shared
 //! memory, where what is posted is done at once, [`Opening::at_once`] returns the layout: the data

@@ -1,4 +1,4 @@
-//! A slot of the index: one word with the location of a key's value.
+//! A slot of the key-value store's index: one word with the location of a key's value.
 //!
 //! ```text
 //! fingerprint 12 | version 12 | lines 7 | state 2 | block 31

@@ -1,4 +1,4 @@
-//! The sweep: blocks that no client uses any more come back to the pool.
+//! Garbage collection of the key-value store: blocks that no client uses return to the free pool.
 //!
 //! # Problem
 //! A client has blocks that no slot points to: those that it took out of the pool, those that it

@@ -1,4 +1,4 @@
-//! Programs that are started, names that threads get, and the entry for scopes.
+//! Hooks of calls that start programs or name threads, and the entry point for scopes.
 
 use libc::{FILE, c_char, c_int, c_void, pid_t, pthread_t};
 use tidegate_model::ContextId;

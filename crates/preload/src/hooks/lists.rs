@@ -1,4 +1,4 @@
-//! Starting programs with the arguments one by one: `execl`, `execlp`, `execle`.
+//! Hooks of the variadic exec calls: `execl`, `execlp`, `execle`.
 //!
 //! The C library makes the system call by itself in these, past the hooks of `execve` and its kin.
 //! Rust cannot define functions with `...` yet, so each one here does by hand what is needed: it

@@ -1,4 +1,4 @@
-//! Metadata calls: names, attributes and directories of files. Each costs one operation.
+//! Hooks of metadata calls: names, attributes and directories of files. Each costs one operation.
 
 use libc::{AT_FDCWD, DIR, c_char, c_int, c_uint, c_void, dev_t, gid_t, mode_t, size_t, ssize_t};
 use libc::{timespec, uid_t};

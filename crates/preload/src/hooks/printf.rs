@@ -1,4 +1,4 @@
-//! Printing with as many arguments as the format wants.
+//! Hooks of the variadic `printf` family.
 //!
 //! Rust cannot define such functions yet. Each one here does by hand what a C compiler does at the
 //! head of a function with `...`: it stores the registers in which arguments may have come, builds

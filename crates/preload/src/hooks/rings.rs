@@ -1,4 +1,4 @@
-//! Requests that are handed over and done later: libaio, liburing, POSIX asynchronous I/O.
+//! Hooks of asynchronous I/O: libaio, liburing, POSIX asynchronous I/O.
 
 use libc::{aiocb, c_int, c_long, c_uint, c_void, sigevent};
 use tidegate_model::Operation::{Read, Sync, Write};

@@ -1,4 +1,4 @@
-//! Calls that move data inside the kernel, from one descriptor to another.
+//! Decisions for calls that copy data inside the kernel, from one descriptor to another.
 //!
 //! Each side that is on storage moves the data, so each is charged: a read of the source and a
 //! write of the target. A permit of a queue is held for one side only; if both sides waited in one

@@ -1,4 +1,4 @@
-//! Reading directories.
+//! Decisions for calls that read directories.
 
 use std::ffi::CStr;
 

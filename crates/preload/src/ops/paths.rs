@@ -1,4 +1,4 @@
-//! Calls that name a file.
+//! Decisions for calls that name a file by its path.
 //!
 //! Rules on paths are about absolute paths without detours, as `/proc/self/fd` shows them for open
 //! files. The shim brings the path of a call into that form by its text alone. The shim does not

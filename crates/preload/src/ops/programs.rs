@@ -1,4 +1,4 @@
-//! Programs that a process starts.
+//! Decisions for calls that start programs.
 //!
 //! A program that is started is inspected first. If the shim will not be in it, that is counted by
 //! reason and noted for the user; if it could not even start with the shim, which happens to

@@ -1,4 +1,4 @@
-//! System calls that a program makes by number, through the C library's `syscall`.
+//! Decisions for system calls by number, through the C library's `syscall`.
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;

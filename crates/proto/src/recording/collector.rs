@@ -100,8 +100,8 @@ impl Collector {
         Ok(self.sessions)
     }
 
-    /// What has come since the last question, while this many gateways are asked. The last answer
-    /// has the last line.
+    /// The lines that have come since the last question, while this many gateways are asked. The
+    /// last answer has the last line.
     pub(crate) fn take(
         &mut self,
         now: Time,

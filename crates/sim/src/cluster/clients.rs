@@ -1,4 +1,5 @@
-//! Those who ask: per tenant some flows, one for each node on which it is active.
+//! Load generators of a simulated cluster: each tenant has one flow for each node on which it is
+//! active.
 //!
 //! A flow is one event in the queue, never one per request ahead: it asks, and then knows when it
 //! asks next (open loop), or waits for an answer (closed loop). When a tenant moves to other nodes

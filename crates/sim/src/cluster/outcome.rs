@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of a simulated cluster's run.
 
 use tidegate_model::Span;
 

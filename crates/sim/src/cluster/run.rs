@@ -1,4 +1,4 @@
-//! From a scenario to what it shows.
+//! Runs the scenario of a simulated cluster, and returns its results.
 
 use tidegate_model::gate::Burst;
 use tidegate_model::policy::{self, Account, Extent, Fallback, Levels, Resource, Tenant};

@@ -1,4 +1,4 @@
-//! A client that reads: when it begins what, and how long that took.
+//! A simulated client of one-sided reads: when each read begins, and its latency.
 //!
 //! Which page it reads changes nothing here, because the model's NICs have none; so each of its
 //! buffers always gets the same one.

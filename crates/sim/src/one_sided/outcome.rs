@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of a simulation of one-sided access.
 
 use tidegate_model::Span;
 use tidegate_onesided::haechi::MonitorEvent;

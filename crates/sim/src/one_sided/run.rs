@@ -1,4 +1,4 @@
-//! From a scenario to what it shows.
+//! Runs a scenario of one-sided access, and returns its results.
 
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Time};

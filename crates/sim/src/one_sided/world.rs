@@ -1,4 +1,4 @@
-//! The loop: the earliest of all that can happen, and what follows from it.
+//! The event loop of a simulation of one-sided access: it takes the earliest event and applies it.
 
 use std::collections::VecDeque;
 

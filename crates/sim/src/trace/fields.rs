@@ -1,4 +1,4 @@
-//! Fields of a line: strict to read, and what is wrong with them.
+//! Parsers of the fields of a trace line: strict, with an error for each malformed field.
 
 use tidegate_model::Bytes;
 

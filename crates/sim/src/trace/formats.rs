@@ -1,4 +1,4 @@
-//! One line of each format.
+//! Parsers of the trace formats: one line of each.
 
 use std::collections::BTreeMap;
 

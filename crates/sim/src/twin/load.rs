@@ -179,7 +179,7 @@ impl ConnectionLoad {
         let (mut under_way, mut quick) = (0u64, 0);
         while begin < self.requests.len() {
             let at = self.requests[begin].at;
-            // What the gateway has read together has one time.
+            // Requests that the gateway has read together have one time.
             let group = self.requests[begin..].iter().take_while(|request| request.at == at);
             let end = begin + group.count();
             answered += answers[answered..].iter().take_while(|answer| **answer <= at).count();

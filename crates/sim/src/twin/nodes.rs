@@ -294,7 +294,7 @@ fn fitted(request: &LoadRequest, layout: &Layout) -> (u64, u32) {
     }
 }
 
-/// What an operation is for nodes, and for how it is split.
+/// The command that nodes get for an operation, and the extent by which the gateway splits it.
 fn job(operation: Operation, offset: u64, bytes: u32) -> (Command, RequestExtent) {
     // A range has a byte at least.
     let length = bytes.max(1);

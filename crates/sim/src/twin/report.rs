@@ -1,4 +1,4 @@
-//! The results of a twin: what each tenant had, and what held it.
+//! The results of a trace replay: the service of each tenant, and the causes of its waiting.
 
 use tidegate_model::{Span, Waits};
 
@@ -31,7 +31,7 @@ pub struct TenantReport {
     pub unanswered: u64,
     /// How many periods kept its reservation; none if it has none.
     pub kept: Option<Kept>,
-    /// What held its requests at nodes.
+    /// The waiting time of its requests at nodes, by cause.
     pub waits: Waits,
 }
 

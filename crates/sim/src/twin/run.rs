@@ -1,4 +1,4 @@
-//! From a plan to what it shows.
+//! Runs a trace replay, and returns its report.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -97,7 +97,7 @@ pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinRep
 }
 
 impl RecordedLoad {
-    /// What the tenants had when it was recorded, in the order in which they first come.
+    /// The service of the tenants in the recording, in the order of their first requests.
     pub fn report(&self) -> TwinReport {
         let mut logs = vec![(Vec::new(), 0); self.tenants.len()];
         for request in self.connections.iter().flat_map(|connection| &connection.requests) {
@@ -161,7 +161,7 @@ fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
     })
 }
 
-/// What held the requests of each tenant, at all nodes together.
+/// The waiting time of each tenant's requests by cause, at all nodes together.
 fn waits(simulation: &TwinSim) -> BTreeMap<String, Waits> {
     let status = simulation.controller.as_ref().map(|it| it.status(simulation.now.time()));
     let cluster = status.and_then(|status| status.cluster).unwrap_or_default();

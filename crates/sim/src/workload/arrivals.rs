@@ -1,4 +1,4 @@
-//! When the requests of an open loop come.
+//! Arrival times of the requests of an open-loop load.
 //!
 //! A clock runs only while the workload is on. On that clock requests come evenly, each when the
 //! bytes (or, with a rate in operations, the requests) before it have just passed, or after

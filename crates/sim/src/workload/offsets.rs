@@ -1,4 +1,4 @@
-//! Where requests go: one after the other, anywhere, or often to few places.
+//! Offsets of requests: sequential, uniformly random, or skewed to few offsets.
 
 use serde::Deserialize;
 use tidegate_model::Bytes;

@@ -1,4 +1,4 @@
-//! How much a request moves: always the same, so many blocks, or by a table.
+//! Sizes of requests: constant, a number of blocks, or drawn from a table.
 
 use serde::Deserialize;
 use tidegate_model::Bytes;

@@ -1,5 +1,5 @@
-//! The connection to a data node: it carries the hello, brings the memory or the way to it, and is
-//! silent from then on. That it ends means something.
+//! The control connection to a data node. It carries the hello, brings the memory or the route to
+//! it, and is silent from then on. Its end tells each side that the other is gone.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! A client of a data node that waits until its operation is done.
+//! The blocking client of a data node's key-value store: each call waits for its operation.
 //!
 //! # Problem
 //! A [`Connection`] is to be polled every few milliseconds, or its tokens go to others and later

@@ -1,10 +1,10 @@
 //! Admission of a whole policy: each promise once, against the capacity of its resource alone.
 //!
 //! # Model
-//! What a policy states itself is compared first: groups with their tenants, and resources with
-//! their capacities ([`Policy::feasible`]). Then the cluster's file: storage nodes by the largest
-//! flow ([`shortage`](super::shortage)), and data nodes by the sum of their capacities, because
-//! promises are divided over all of them.
+//! The numbers of the policy itself are compared first: groups with their tenants, and resources
+//! with their capacities ([`Policy::feasible`]). Then the cluster's file: storage nodes by the
+//! largest flow ([`shortage`](super::shortage)), and data nodes by the sum of their
+//! capacities, because promises are divided over all of them.
 //!
 //! A policy without resources promises the same of everything. Its reservations in operations are
 //! compared with the budget, with storage nodes and with data nodes, each time in full, and none of

@@ -21,12 +21,12 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::programs;
 
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
-/// What the victim has a reservation of, in hundredths of the capacity. It requests less.
+/// The reservation of the victim, in hundredths of the capacity. The victim requests less.
 const RESERVED_PERCENT: u64 = 25;
 /// The budget of a stage, given by hand, in hundredths of the device: more would queue there.
 const BUDGET_PERCENT: u64 = 90;
 
-/// What a gate's device does without control: 4 KiB reads per second, and bytes per second.
+/// The rates of a gate's device without control: 4 KiB reads per second, and bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) iops: u64,
@@ -38,7 +38,7 @@ impl Capacity {
         Self { iops: self.iops * percent / 100, bytes: self.bytes * percent / 100 }
     }
 
-    /// What is left of it for aggressors, where limits are all that there is.
+    /// The rest of it for aggressors, in setups that only have limits.
     fn rest(self) -> Self {
         self.percent(100 - RESERVED_PERCENT)
     }

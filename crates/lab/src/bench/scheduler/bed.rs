@@ -1,5 +1,5 @@
-//! Our scheduler on a bed: one node in virtual time, whose device does one request after the other
-//! and each in the same time.
+//! The test bed of our scheduler: one node in virtual time. Its device serves one request after
+//! the other, each in the same time.
 
 use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,

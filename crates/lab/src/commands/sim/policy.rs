@@ -1,4 +1,4 @@
-//! A policy as what applications are promised in a scenario.
+//! Promises of a policy, applied to the applications of a simulated scenario.
 //!
 //! The same file identifies tenants for a controller and for the simulation: an application is the
 //! tenant of its name, has that one's class, and a part of every link by that one's weight. That is

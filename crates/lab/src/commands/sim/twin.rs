@@ -1,4 +1,4 @@
-//! A recorded load on the machines of a cluster, under one policy or two.
+//! Trace replay: a recorded load on the simulated nodes of a cluster, under one policy or two.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -49,7 +49,7 @@ pub(super) struct Order<'a> {
     pub(super) seed: u64,
 }
 
-/// What one policy comes to.
+/// The result under one policy.
 struct Outcome {
     policy: String,
     /// Rules of the policy that match no recorded request, because a recording has no offsets.

@@ -1,5 +1,6 @@
-//! Bursts under HYBRID-DSFQ, a flaw that the paper sees (§3.4), and its remedy here: g turns from
-//! brick A to brick B and back in bursts, and f has data on A only.
+//! Bursts under fair queueing with a minimum share (HYBRID-DSFQ): a flaw that the paper sees
+//! (§3.4), and its remedy here. Stream g turns from storage node (*brick*) A to B and back in
+//! bursts, and f has data on A only.
 
 use serde_json::json;
 use tidegate_model::Discipline;

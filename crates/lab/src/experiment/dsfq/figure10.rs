@@ -1,4 +1,5 @@
-//! Figure 10: each request of g has parts on three bricks, and f has data on one of them.
+//! Figure 10: each request of stream g is striped over three storage nodes (*bricks*). Stream f has
+//! data on one of them.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Figure 8: two streams on one brick, weights one to two. f always has 30 threads, g none to 20.
+//! Figure 8: two streams on one storage node (*brick*), with weights one to two. Stream f always
+//! has 30 threads, stream g none to 20.
 
 use serde_json::json;
 use tidegate_sim::bricks::DsfqReport;

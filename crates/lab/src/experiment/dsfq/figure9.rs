@@ -1,5 +1,6 @@
-//! Figures 9 and 11: f has data on brick A, g on A and B, and g has more and more threads on B.
-//! With small and with large files, and with one, two and four coordinators.
+//! Figures 9 and 11: two streams share one of two storage nodes (*bricks*). Stream f has data on
+//! brick A, and g on A and B, with more and more threads on B. The runs have small and large files,
+//! and one, two and four coordinators.
 
 use serde_json::json;
 use tidegate_model::Discipline;

@@ -1,4 +1,4 @@
-//! The same scenario with more and more threads.
+//! Parameter sweep: the same scenario with more and more client threads.
 
 use tidegate_sim::bricks::{DsfqReport, Scenario};
 

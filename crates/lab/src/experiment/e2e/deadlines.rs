@@ -1,4 +1,4 @@
-//! Figures 15b and 18a: requests that are late, by congestion control.
+//! Figures 15b and 18a: requests that miss their deadlines, for each congestion control.
 
 use serde_json::{Value, json};
 use tidegate_netsim::transport::CongestionControl;

@@ -1,4 +1,5 @@
-//! Figure 14a: a second flow of each class comes and goes, and shares its class's promise.
+//! Figure 14a: a second flow joins each class and leaves again. Both flows of a class share its
+//! promised rate.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Figures 20 and 21: persistent memory beside drives, over one link that is full. How soon memory
-//! is reached with strict priority and without, and what its requests cost the others.
+//! Figures 20 and 21: persistent memory beside drives, over one saturated link. The runs show the
+//! latency of memory with and without strict priority, and its cost for the other requests.
 
 use serde_json::json;
 use tidegate_model::{Bytes, Class};

@@ -1,5 +1,5 @@
-//! Figure 22: more and more of a link goes to persistent memory, and hosts of all classes send into
-//! one port. Classes share the rest as promised.
+//! Figure 22: requests for persistent memory take more and more of a link, while hosts of all
+//! classes send into one port (incast). The classes share the rest as promised.
 
 use serde_json::json;
 use tidegate_model::{Iops, Portion};

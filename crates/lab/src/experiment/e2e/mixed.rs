@@ -1,5 +1,5 @@
-//! Figure 13: three applications read as much as they write, until they are done. Both ways are
-//! narrow; what each gets there and back, and who is done when.
+//! Figure 13: three applications read as much as they write, until they are done. Both directions
+//! of the network are bottlenecks. The runs show the rates and completion time of each.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Moment};

@@ -1,4 +1,5 @@
-//! Figure 7: where a drive must know classes, its submission queues or its chips as well.
+//! Figure 7: classes of service inside a drive, at its submission queues only or at its chips as
+//! well.
 
 use serde_json::{Value, json};
 use tidegate_netsim::e2e::Scenario;

@@ -1,4 +1,5 @@
-//! Figure 17: tails at drives, by DCTCP and by QTCP, where all classes write as much.
+//! Figure 17: tail latencies at drives, by DCTCP and by QTCP, while all classes write the same
+//! amount.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Figure 12: three applications write through one link, by DCTCP and by QTCP: bytes that
-//! arrive at servers, bytes that drives finish, and the load of the links back.
+//! Figure 12: three applications write through one link, by DCTCP and by QTCP. The runs show the
+//! bytes that arrive at servers, the bytes that drives finish, and the load of the reverse links.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Moment};

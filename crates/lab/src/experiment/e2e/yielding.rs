@@ -1,4 +1,4 @@
-//! Figure 14b: a flow of DCTCP, which is promised nothing, comes between three that are, and goes.
+//! Figure 14b: a best-effort flow of DCTCP joins three flows with promised rates, and leaves again.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The purpose of each sound rule: the paper's text with one rule added after the other, and sound
-//! rules without each of them.
+//! Ablation of our corrections to Haechi's rules: the paper's rules with one correction added after
+//! the other, and all corrections without each of them.
 
 use serde_json::json;
 use tidegate_algo::onesided::{Mode, Rules};

@@ -1,5 +1,5 @@
-//! Figures 6 and 7: what clients read alone and several at a time, without any control, one-sided
-//! and two-sided.
+//! Figures 6 and 7: read rates of clients without any control, alone and several at a time, by
+//! one-sided and by two-sided operations.
 
 use tidegate_sim::one_sided::Scenario;
 

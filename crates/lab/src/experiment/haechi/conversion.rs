@@ -1,4 +1,5 @@
-//! Figures 10 and 11: C1 and C2 want only 60 % of what they are promised; what becomes of the rest.
+//! Figures 10 and 11: unused reservations. Clients C1 and C2 use only 60 % of theirs; the runs show
+//! which clients get the rest.
 
 use serde_json::json;
 

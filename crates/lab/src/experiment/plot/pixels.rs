@@ -1,4 +1,4 @@
-//! The same pictures in pixels, for whatever shows no SVG.
+//! Raster output of the charts, for viewers without SVG.
 //!
 //! The letters are those of the font that comes with this program, and no other is looked for: a
 //! machine may have none, and the picture of a run is to be the same everywhere.

@@ -1,4 +1,4 @@
-//! Invariants of a network at any time, and whether packets can ever go on.
+//! Invariants of a network at any time, and detection of deadlocks.
 //!
 //! **Conservation.** Each packet that hosts have sent was delivered, was dropped, waits, or is on a
 //! line; the counts of a port, a buffer or an ingress are the sums of their packets; no buffer
