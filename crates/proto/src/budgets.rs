@@ -35,6 +35,7 @@ mod admission;
 mod delays;
 mod distribute;
 mod name_index;
+mod recent_waits;
 mod rules;
 mod solve;
 mod stage;

@@ -16,9 +16,9 @@ use tidegate_console::table::{Cell, Table};
 
 /// Explain why requests of a tenant were delayed in the last minute, and what would change it
 ///
-/// For each stage (a program under `tidegate run`), how long requests waited before their calls, and
-/// at which gate: the tenant's own limit, its share of a budget, or gates that the policy adds to
-/// channels. For each node of the cluster, how long requests were there, and what held them: the
+/// For each stage (a program under `tidegate run`), how long requests waited before their calls,
+/// and at which gate: the tenant's own limit, its share of a budget, or gates that the policy adds
+/// to channels. For each node of the cluster, how long requests were there, and what held them: the
 /// tenant's own limit, what is reserved for others, the turn of others, or the device and their own
 /// earlier requests. With --json, the answer is that of GET /v1/tenants/TENANT/delays.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,8 @@ fn render(delays: &Delays, paint: Paint) -> String {
     if !delays.stages.is_empty() {
         paragraphs.push(stages_summary(delays) + "\n" + &stages(&delays.stages, paint));
         let causes = delays.stage_causes.iter();
-        let causes = causes.map(|it| told(it.gate.name(), it.permille, [&it.why, &it.help], paint));
+        let causes =
+            causes.map(|it| paragraph(it.gate.name(), it.permille, [&it.why, &it.help], paint));
         paragraphs.extend((!delays.stage_causes.is_empty()).then(|| causes.collect()));
     }
     // A tenant that is at stages alone has nothing to say of nodes.
@@ -228,11 +229,11 @@ fn mean(waits: &Waits, rule: Rule) -> String {
 
 fn cause(cause: &Cause, paint: Paint) -> String {
     let Cause { rule, permille, why, help, .. } = cause;
-    told(rule.name(), *permille, [why, help], paint)
+    paragraph(rule.name(), *permille, [why, help], paint)
 }
 
 /// One paragraph: the part of the waiting, the evidence and the remedy.
-fn told(head: &str, permille: u64, [why, help]: [&str; 2], paint: Paint) -> String {
+fn paragraph(head: &str, permille: u64, [why, help]: [&str; 2], paint: Paint) -> String {
     let head = paint.tone(Tone::Bold, &head.replace('_', " "));
     format!("{head}, {}: {why}\n  help: {help}\n", amounts::permille(permille))
 }

@@ -13,8 +13,8 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, Time};
 
-use super::delays::{self, RecentWaits};
 use super::name_index::NameIndex;
+use super::recent_waits::{self, RecentWaits};
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, Tenant, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
@@ -397,7 +397,7 @@ impl Stage {
         let before = bucket.waited_seen.replace(gate.waited_ns).unwrap_or(unseen);
         bucket.waited = gate.waited_ns.saturating_sub(before);
         let in_force = tenants[tenant].announced[unit as usize];
-        let is_limit = delays::is_limit(policy, tenant, unit, in_force);
+        let is_limit = recent_waits::is_limit(policy, tenant, unit, in_force);
         share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited);
         bucket.waiting_now = gate.waiting_now;
         let waits = &mut tenants[tenant].waits[unit as usize];
