@@ -39,11 +39,6 @@ const KNOWN: &[(&str, &[&str], &str)] = &[
         "the messages of workers and the context of the server are in worker.rs, which owns them",
     ),
     (
-        "crates/lab/src/experiment/dsfq",
-        &["figure12", "figure8", "live"],
-        "a figure is repeated live, and the live run is judged as the figure is",
-    ),
-    (
         "crates/node/src",
         &["engine", "store", "volumes"],
         "a store names the engine that serves it, and an engine the media of stores",

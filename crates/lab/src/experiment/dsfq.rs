@@ -29,6 +29,7 @@ mod figure13;
 mod figure14;
 mod figure8;
 mod figure9;
+mod judge;
 mod live;
 mod ours;
 mod sweep;

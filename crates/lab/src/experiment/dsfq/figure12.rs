@@ -5,27 +5,17 @@ use serde_json::json;
 use tidegate_model::Discipline;
 use tidegate_sim::bricks::Scenario;
 
+use super::judge::{BALANCED, BALANCED_OWED, NEARLY, has_minimum};
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{
-    B, Check, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, mean, range, scenario,
-    share,
+    B, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, mean, range, scenario, share,
 };
 use super::{live, tenths, thousandths};
 use crate::experiment::verdict::{Claim, at_least, at_most};
 use tidegate_console::failure::Failure;
 
 const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
-
-/// Up to what g is served on B, in MB/s, totals can be balanced: the paper's 4, and 5 if nothing
-/// that is cut from one request's delay is lost, which is κ = 10 times the twelfth of 6 MB/s.
-pub(super) const BALANCED: f64 = 4.0;
-pub(super) const BALANCED_OWED: f64 = 5.0;
-
-/// The paper's hybrid cuts delays by the size of the next request, however small, so it is looser.
-pub(super) const NEARLY: f64 = 10.0;
-/// A share is counted in whole requests.
-pub(super) const KEPT: f64 = 0.98;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let one = scenario(FIGURE_12)?;
@@ -102,10 +92,4 @@ fn kept((figure, sweep): (&'static str, &Sweep)) -> Claim {
         }),
         [has_minimum(sweep), at_least("on B at last", "MB/s", BALANCED, last)],
     )
-}
-
-/// g keeps a twelfth of brick A.
-pub(super) fn has_minimum(sweep: &Sweep) -> Check {
-    let shares: Vec<f64> = sweep.outcomes().map(|outcome| share(outcome) * 100.0).collect();
-    at_least("of A", "%", thousandths(MINIMUM * KEPT * 100.0), shares)
 }

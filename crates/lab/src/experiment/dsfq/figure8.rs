@@ -2,29 +2,15 @@
 //! has 30 threads, stream g none to 20.
 
 use serde_json::json;
-use tidegate_sim::bricks::DsfqReport;
 
+use super::judge::{LATENCIES, Latencies, grows_to_its_share, knee, latency};
 use super::plot::{Panel, draw};
 use super::sweep::{Sweep, sweep};
-use super::{
-    A, Check, EQUAL, F, FIGURE_8, FigureContext, FigureResult, G, apart, fairness, mean, range,
-};
+use super::{A, F, FIGURE_8, FigureContext, FigureResult, G, fairness, mean};
 use super::{LIVE, SIMULATED, live, scenario, share, tenths, thousandths, with};
-use crate::experiment::verdict::{Claim, at_most, between, near, rises};
+use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
-
-/// Where the paper's g has its share: "around 13".
-pub(super) const KNEE: [f64; 2] = [12.0, 15.0];
-
-/// g's fraction of the brick by its weight.
-pub(super) const SHARE: f64 = 2.0 / 3.0;
-
-/// Latencies this far apart are the same, and throughputs too, in percent.
-pub(super) const SAME: f64 = 10.0;
-
-/// Latency that grows is at least so many times what it was.
-const LONGER: f64 = 1.2;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let counts: Vec<u32> = (0..=20).collect();
@@ -52,17 +38,6 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture: picture(&sweep, &live) })
 }
 
-/// In milliseconds.
-pub(super) fn latency(outcome: &DsfqReport, stream: usize) -> Option<f64> {
-    outcome.latency(stream, A).map(|seconds| seconds * 1e3)
-}
-
-/// With how many threads g has its share, if it ever has.
-pub(super) fn knee(sweep: &Sweep) -> Option<u32> {
-    let has = |(_, outcome): &&(u32, DsfqReport)| share(outcome) >= SHARE * (1.0 - EQUAL / 100.0);
-    sweep.points.iter().find(has).map(|(count, _)| *count)
-}
-
 fn throughput(sweep: &Sweep, knee: Option<u32>) -> Claim {
     let (numbers, within) = fairness(sweep.outcomes());
     let shares: Vec<f64> = sweep.outcomes().map(share).collect();
@@ -82,18 +57,6 @@ fn throughput(sweep: &Sweep, knee: Option<u32>) -> Claim {
     )
 }
 
-/// g's share grows up to the knee, which is where the paper's is, and stays there.
-pub(super) fn grows_to_its_share(threads: &[u32], shares: &[f64], knee: Option<u32>) -> [Check; 3] {
-    let index = threads.iter().position(|count| Some(*count) == knee);
-    let index = index.unwrap_or(shares.len().saturating_sub(1));
-    let percent = |shares: &[f64]| shares.iter().map(|share| share * 100.0).collect::<Vec<_>>();
-    [
-        between("threads for that", "", KNEE, knee.map_or(f64::INFINITY, f64::from)),
-        rises(1.0, "its share before", "%", percent(&shares[..shares.len().min(index + 1)])),
-        near("its share from then on", "%", 66.7, 3.3, percent(&shares[index..])),
-    ]
-}
-
 fn latencies(sweep: &Sweep, knee: u32) -> Claim {
     let latencies = Latencies::of(sweep, knee);
     sweep.source("8b").claim(
@@ -105,47 +68,6 @@ fn latencies(sweep: &Sweep, knee: u32) -> Claim {
         }),
         latencies.checks(),
     )
-}
-
-/// The paper's claim about latencies.
-pub(super) const LATENCIES: &str = "g's latency stays the same until it has its share; then more \
-    threads give it more latency instead, and nothing changes for f";
-
-/// Latencies and throughput below and above the number of threads that gives g its share.
-pub(super) struct Latencies {
-    /// Of g, before: least and most, in milliseconds.
-    before: [f64; 2],
-    /// Of g, with the most threads.
-    last: f64,
-    /// Throughput of f, after: least and most.
-    other: [f64; 2],
-}
-
-impl Latencies {
-    pub(super) fn of(sweep: &Sweep, knee: u32) -> Self {
-        let (before, after): (Vec<_>, Vec<_>) =
-            sweep.points.iter().partition(|(count, _)| *count < knee);
-        Self {
-            before: range(before.iter().filter_map(|(_, outcome)| latency(outcome, G))),
-            last: after.last().and_then(|(_, outcome)| latency(outcome, G)).unwrap_or(0.0),
-            other: range(after.iter().map(|(_, outcome)| mean(outcome, F, A))),
-        }
-    }
-
-    /// Of f's throughput, in percent.
-    fn change(&self) -> f64 {
-        let [low, high] = self.other;
-        apart(low, high)
-    }
-
-    pub(super) fn checks(&self) -> [Check; 3] {
-        let [least, most] = self.before;
-        [
-            at_most("before, g's latency varies by", "%", SAME, apart(least, most)),
-            rises(LONGER, "then and with 20 threads it", "ms", [most, self.last]),
-            at_most("f's throughput changes after by", "%", SAME, self.change()),
-        ]
-    }
 }
 
 fn picture(sweep: &Sweep, live: &Sweep) -> String {
@@ -163,24 +85,4 @@ fn picture(sweep: &Sweep, live: &Sweep) -> String {
         latencies("(b) live", live),
     ];
     draw("Two streams on one brick, weights one to two", &panels)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::verdict::{Verdict, judge};
-
-    #[test]
-    fn a_share_grows_and_stays() {
-        let mut shares: Vec<f64> = (0..=13).map(|n| f64::from(n) / 20.0).collect();
-        shares.extend([SHARE; 7]);
-        let threads: Vec<u32> = (0..=20).collect();
-        let verdict =
-            |shares: &[f64], knee| judge(&grows_to_its_share(&threads, shares, knee)).verdict;
-        assert_eq!(verdict(&shares, Some(13)), Verdict::Reproduced);
-        assert_eq!(verdict(&shares, Some(5)), Verdict::NotReproduced);
-        assert_eq!(verdict(&shares, None), Verdict::NotReproduced);
-        shares[20] = 0.8;
-        assert_eq!(verdict(&shares, Some(13)), Verdict::Differs);
-    }
 }

@@ -19,8 +19,10 @@ use serde_json::{Map, Value, json};
 use tidegate_model::{Bytes, Discipline, Iops};
 use tidegate_sim::bricks::{Cell, DsfqReport, Scenario, Unfairness};
 
-use super::figure8::{LATENCIES, Latencies, grows_to_its_share, knee, latency};
-use super::figure12::{BALANCED, BALANCED_OWED, NEARLY, has_minimum};
+use super::judge::{
+    BALANCED, BALANCED_OWED, LATENCIES, Latencies, NEARLY, grows_to_its_share, has_minimum, knee,
+    latency,
+};
 use super::sweep::Sweep;
 use super::{
     B, Check, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, Source, equal, mean,
