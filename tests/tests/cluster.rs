@@ -2,6 +2,7 @@
 //! and a policy that holds. The clients are those that people have.
 
 mod apart;
+mod bytes;
 mod classes;
 mod durable;
 mod explained;

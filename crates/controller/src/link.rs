@@ -61,10 +61,8 @@ pub(crate) async fn attend(
     context: Arc<ConnectionContext>,
 ) {
     // A peer without a permit gets no reason: only its hello would identify its protocol.
-    let mut permit = context.permits.take(identity.kind(), context.clock.now());
-    if permit.is_none() {
-        return;
-    }
+    let permit = context.permits.take(identity.kind(), context.clock.now());
+    let Some(permit) = permit else { return };
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
@@ -82,23 +80,21 @@ pub(crate) async fn attend(
         refuse(&stream, &hello, &reason);
         return context.warn(format_args!("{identity} is refused: {reason}"));
     }
-    if matches!((&hello, &identity), (Hello::Stage { .. }, PeerIdentity::Remote(_))) {
-        // It counts as its user's from here on, so that no user keeps all others out.
-        drop(permit);
-        permit = context.permits.take(identity.kind(), context.clock.now());
-        if permit.is_none() {
-            return;
+    // A stage counts as its user's from here on, so that no user keeps all others out.
+    let permit = match (&hello, &identity) {
+        (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {
+            drop(permit);
+            context.permits.take(identity.kind(), context.clock.now())
         }
-    }
+        _ => Some(permit),
+    };
+    let Some(_permit) = permit else { return };
     match (hello, &identity) {
         (Hello::Operator { version }, _) => {
-            let is_allowed = identity.may_operate();
-            let ended =
-                operator::attend(&stream, version, is_allowed, rest, &context.register).await;
+            let (is_allowed, register) = (identity.may_operate(), &context.register);
+            let ended = operator::attend(&stream, version, is_allowed, rest, register).await;
             if let Err(error) = ended {
-                context.warn(format_args!(
-                    "the connection of {identity}, an operator, failed: {error}"
-                ));
+                context.warn(format_args!("the link of {identity}, an operator, failed: {error}"));
             }
         }
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {

@@ -82,6 +82,11 @@ fn log(event: &Event) {
             let period = period.0;
             tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
         }
+        Event::BytesMissed { tenant, period, served_bytes, reserved_bytes } => {
+            let what = "reservation of bytes missed";
+            let period = period.0;
+            tracing::warn!(tenant, period, served_bytes, reserved_bytes, "{what}");
+        }
         Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
         Event::GatewayLeft { gateway, reason } if reason == DISCONNECTED => {
             tracing::info!(gateway, "gateway disconnected");

@@ -35,6 +35,7 @@ pub(crate) fn controller(
     let nodes = file.nodes.iter().map(|node| NodeSetup {
         name: node.name.clone(),
         capacity: node.capacity,
+        bandwidth: node.bandwidth,
         discipline: Some(node.scheduler),
     });
     let cluster = cluster::Setup {

@@ -41,7 +41,7 @@ use crate::cost::CostModel;
 use crate::discipline::Discipline;
 use crate::id::NodeId;
 use crate::text::TextError;
-use crate::units::{Bytes, Iops, Span};
+use crate::units::{Bytes, Iops, Rate, Span};
 
 mod address;
 mod data_node;
@@ -98,6 +98,9 @@ pub struct Node {
     /// The requests per second that the node can sustain. Reservations are admitted against this
     /// number; none for a node whose capacity is not configured.
     pub capacity: Option<Iops>,
+    /// The bytes per second that the node can sustain, likewise. They are counted where the policy
+    /// names the nodes as a resource.
+    pub bandwidth: Option<Rate>,
     /// How many requests are at its store at a time, 1 to 1024.
     pub depth: u32,
     /// Its scheduler, unless its controller assigns another one.

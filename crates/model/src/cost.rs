@@ -5,6 +5,10 @@
 
 use crate::units::Span;
 
+/// The bytes for which a token of bytes stands, at nodes: small enough to be exact in a period of
+/// tens of milliseconds, and large enough that 32 bits hold the tokens of a period of 4 TiB.
+pub const BYTES_PER_TOKEN: u64 = 1024;
+
 /// The unit of cost that tenants share at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CostModel {

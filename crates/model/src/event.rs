@@ -112,6 +112,17 @@ pub enum Event {
         /// Operations that it was promised.
         reserved_operations: u64,
     },
+    /// The same in bytes, of which the tenant has a reservation on a resource of nodes.
+    BytesMissed {
+        /// The tenant.
+        tenant: String,
+        /// The period.
+        period: PeriodNumber,
+        /// Bytes that it was served.
+        served_bytes: u64,
+        /// Bytes that it was promised.
+        reserved_bytes: u64,
+    },
     /// A period ended at a data node in which a tenant got less there than its share, though its
     /// demand was larger.
     ShareMissed {

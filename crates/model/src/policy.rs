@@ -41,7 +41,7 @@ use crate::units::{Iops, Portion, Rate, Span};
 mod doubts;
 mod fits;
 pub mod limits;
-mod read;
+pub(crate) mod read;
 mod resource;
 mod users;
 

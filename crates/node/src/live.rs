@@ -162,8 +162,11 @@ impl Live {
             let ticket = job.ticket;
             let split = Arc::new(Split::new(job));
             lock(&owner.splits).insert(ticket, split.clone());
+            let before = requests.len();
             while let Step::Next(piece) = split.step(self.node.range()) {
-                requests.push(self.request(slot, owner.clone(), piece, Some(split.clone())));
+                let piece = self.request(slot, owner.clone(), piece, Some(split.clone()));
+                let is_first = requests.len() == before;
+                requests.push(if is_first { piece } else { piece.continued() });
             }
         } else {
             requests.push(self.request(slot, owner.clone(), job, None));
@@ -264,7 +267,8 @@ impl Live {
                 }
                 Step::Next(piece) => {
                     let (slot, owner) = (work.slot(), work.body.owner.clone());
-                    next.push(self.request(slot, owner, piece, Some(split.clone())));
+                    let piece = self.request(slot, owner, piece, Some(split.clone()));
+                    next.push(piece.continued());
                 }
             }
         }

@@ -41,8 +41,10 @@
 //!
 //! # Bounds
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
-//! All sums saturate; no message of a node makes the cluster panic or hand out more than the policy
-//! has. Time and memory of a round are those of the pairs of tenant and node that can meet.
+//! Bytes have counts of their own beside those of operations, where the policy names the nodes as a
+//! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic, or
+//! hand out more than the policy has. Time and memory of a round are those of the pairs of tenant
+//! and node that can meet.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -51,19 +53,17 @@ use alloc::vec::Vec;
 use postcard::ser_flavors::Size;
 use serde::Serialize;
 use tidegate_model::event::DISCONNECTED;
-use tidegate_model::{
-    Discipline, Event, Iops, NodeId, PeriodNumber, Policy, Span, TenantIndex, Time,
-};
+use tidegate_model::{Discipline, Event, Iops, NodeId, PeriodNumber, Policy, Rate, Span, Time};
 
 use crate::message::VERSION;
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
-use allocate::{Short, Solutions};
-use bounds::{GrantCounts, NodeAccounts, Tenant, When};
-use message::{FromNode, NodeInfo, NodeReport, PartFault, Plan, Share, ToNode};
+use accounts::Accounts;
+use bounds::{GrantCounts, NodeAccounts, When};
+use message::{FromNode, NodeInfo, NodeReport, PartFault, Plan, Share, ToNode, UNITS};
 use rounds::{Phase, Round};
 use status::Traffic;
-use still::Still;
 
+mod accounts;
 mod allocate;
 mod bounds;
 pub mod message;
@@ -117,6 +117,9 @@ pub struct NodeSetup {
     /// Its declared capacity, in operations per second. It bounds the capacity that the node
     /// reports.
     pub capacity: Option<Iops>,
+    /// Its declared capacity in bytes per second. Without one, bytes are divided as if it could
+    /// move any number.
+    pub bandwidth: Option<Rate>,
     /// The scheduler that it is to use, unless an operator chooses another; none for the one with
     /// which it was started.
     pub discipline: Option<Discipline>,
@@ -146,7 +149,8 @@ pub struct Setup {
 struct NodeState {
     id: NodeId,
     name: String,
-    declared: Option<Iops>,
+    /// In operations and in bytes per second.
+    declared: [Option<u64>; 2],
     /// The scheduler of the cluster file, and the one that was chosen instead.
     discipline: Option<Discipline>,
     chosen: Option<Discipline>,
@@ -172,9 +176,9 @@ struct NodeState {
     /// Why its store as a whole does nothing now.
     store_fault: Option<String>,
     reported: Option<Time>,
-    /// From the last report to the end of its period, and in a whole period.
-    capacity_left: u64,
-    capacity: u64,
+    /// From the last report to the end of its period, and in a whole period, in each unit.
+    capacity_left: [u64; 2],
+    capacity: [u64; 2],
     /// Its own estimate of its capacity, in operations per second, without the declared bound.
     measured: u64,
     /// The last grant's, and that of the one to be confirmed before something is raised.
@@ -216,10 +220,9 @@ impl NodeState {
 pub(crate) struct Cluster {
     setup: Setup,
     plan: Plan,
-    tenants: Vec<Tenant>,
+    /// Of operations, and of bytes, as [`UNITS`].
+    accounts: [Accounts; 2],
     nodes: Vec<NodeState>,
-    /// For each node, the tenants that can meet there, and its index among their entries.
-    entries_of: Vec<Vec<(TenantIndex, u16)>>,
     period: PeriodNumber,
     period_start: Time,
     /// Rounds begun in this period.
@@ -230,10 +233,6 @@ pub(crate) struct Cluster {
     first_period: PeriodNumber,
     /// Whether the promises of the last period were checked.
     is_judged: bool,
-    solutions: Solutions,
-    still: Still,
-    /// The shortfall of the last distribution.
-    short: Short,
     traffic: Traffic,
     traffic_before: Traffic,
     pub(crate) outbox: Outbox,
@@ -246,7 +245,7 @@ impl Cluster {
         let node_state = |(index, node): (usize, &NodeSetup)| NodeState {
             id: NodeId::at(index),
             name: node.name.clone(),
-            declared: node.capacity,
+            declared: [node.capacity.map(|iops| iops.0), node.bandwidth.map(|rate| rate.0)],
             discipline: node.discipline,
             is_unknown: [!setup.is_first; 2],
             ..NodeState::default()
@@ -254,8 +253,7 @@ impl Cluster {
         let nodes: Vec<NodeState> = setup.nodes.iter().enumerate().map(node_state).collect();
         let mut cluster = Self {
             plan: Plan::default(),
-            tenants: Vec::new(),
-            entries_of: alloc::vec![Vec::new(); nodes.len()],
+            accounts: UNITS.map(|unit| Accounts::new(unit, nodes.len())),
             nodes,
             period: PeriodNumber::default(),
             period_start: now,
@@ -264,9 +262,6 @@ impl Cluster {
             next_round_at: Time::MAX,
             first_period: PeriodNumber::default(),
             is_judged: true,
-            solutions: Solutions::default(),
-            still: Still::default(),
-            short: Short::default(),
             traffic: Traffic::default(),
             traffic_before: Traffic::default(),
             outbox: Outbox::default(),
@@ -312,9 +307,9 @@ impl Cluster {
                     self.on_unrenewed(node, serial);
                 }
             }
-            FromNode::Granted { revision, serial, shares } => {
+            FromNode::Granted { revision, serial, shares, bytes } => {
                 if revision == self.plan.revision {
-                    self.on_granted(now, node, serial, &shares);
+                    self.on_granted(now, node, serial, [&shares, &bytes]);
                 }
             }
             FromNode::Disconnect => {
@@ -446,23 +441,27 @@ impl Cluster {
     /// The process at a node holds nothing any more.
     fn end_process(&mut self, node: usize) {
         self.nodes[node].lease_until = PeriodNumber::default();
-        self.still.reset();
         let id = self.nodes[node].id;
-        for &(tenant, _) in &self.entries_of[node] {
-            self.tenants[tenant.index()].end_process(id);
+        for accounts in &mut self.accounts {
+            accounts.still.reset();
+            for &(tenant, _) in &accounts.entries_of[node] {
+                accounts.tenants[tenant.index()].end_process(id);
+            }
         }
     }
 
-    fn on_granted(&mut self, now: Time, node: usize, serial: u64, shares: &[Share]) {
+    fn on_granted(&mut self, now: Time, node: usize, serial: u64, shares: [&[Share]; 2]) {
         let id = self.nodes[node].id;
-        for share in shares {
-            let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
-            let allowed = if tenant.is_limited { share.allowed } else { 0 };
-            if let Some(entry) = tenant.entry_mut(id) {
-                entry.confirm(serial, GrantCounts { reserved: share.reserved, allowed });
+        for (accounts, shares) in self.accounts.iter_mut().zip(shares) {
+            for share in shares {
+                let Some(tenant) = accounts.tenants.get_mut(share.tenant.index()) else { continue };
+                let allowed = if tenant.is_limited { share.allowed } else { 0 };
+                if let Some(entry) = tenant.entry_mut(id) {
+                    entry.confirm(serial, GrantCounts { reserved: share.reserved, allowed });
+                }
             }
         }
-        if shares.is_empty() {
+        if shares.iter().all(|shares| shares.is_empty()) {
             self.each_entry(node, |entry| entry.refuse(serial));
         }
         let node_state = &mut self.nodes[node];
@@ -475,7 +474,7 @@ impl Cluster {
 
     /// Nothing is unknown of a tenant whose nodes are all known.
     fn forget_unknown(&mut self) {
-        for tenant in &mut self.tenants {
+        for tenant in self.accounts.iter_mut().flat_map(|accounts| &mut accounts.tenants) {
             for when in WHENS.map(|when| when as usize) {
                 let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
                 if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
@@ -508,9 +507,7 @@ impl Cluster {
     }
 
     fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut NodeAccounts)) {
-        for &(tenant, index) in &self.entries_of[node] {
-            change(&mut self.tenants[tenant.index()].entries[usize::from(index)]);
-        }
+        self.accounts.iter_mut().for_each(|accounts| accounts.each_entry(node, &mut change));
     }
 }
 

@@ -77,7 +77,7 @@ use control::NodeControl;
 use measure::Measure;
 pub use request::Request;
 pub use shards::{Shards, Visit};
-pub use status::{NodeStatus, TenantStatus};
+pub use status::{ByteStatus, NodeStatus, TenantStatus};
 use threads::{Clock, Mutex, SingleThreaded, Threading};
 
 mod control;
@@ -87,6 +87,7 @@ mod measure;
 mod request;
 mod shards;
 mod status;
+mod tenant;
 pub mod threads;
 
 /// The least time over which anything is estimated.

@@ -1,6 +1,6 @@
 //! Checks seeds with random faults. `seeds COUNT` runs the first so many of each kind, and
-//! `seeds --seed N` one. With `--cluster`, `--storm`, `--bricks` or `--one-sided` first, the seeds
-//! are of this kind alone. `cargo xtask seeds` starts this program.
+//! `seeds --seed N` one. With a kind first, like `--cluster`, the seeds are of this
+//! kind alone. `cargo xtask seeds` starts this program.
 
 use std::process::ExitCode;
 

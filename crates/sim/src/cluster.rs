@@ -22,5 +22,6 @@ pub use outcome::{ClusterReport, Move};
 pub use run::run;
 pub use testbed::ClusterTestbed;
 
-pub(crate) use nodes::{ClusterSim, Event, Setup};
-pub(crate) use run::policy;
+pub(crate) use counts::in_tokens_of_bytes;
+pub(crate) use nodes::{ClusterSim, Event, LENGTH, Setup};
+pub(crate) use run::{in_bytes, policy};

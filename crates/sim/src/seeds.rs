@@ -37,6 +37,8 @@ use storm::StormTrial;
 pub enum Kind {
     /// Storage nodes, a policy and clients; a few faults in each run.
     Cluster,
+    /// The same with promises in bytes, of the nodes as a named resource.
+    Bytes,
     /// Three storage nodes under one policy; dozens of faults in each run.
     Storm,
     /// Bricks under DSFQ, with coordinators.
@@ -51,8 +53,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Cluster, Self::Storm, Self::Bricks, Self::OneSided, Self::DataNodes, Self::Stages];
+    pub const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::Bytes,
+        Self::Storm,
+        Self::Bricks,
+        Self::OneSided,
+        Self::DataNodes,
+        Self::Stages,
+    ];
 
     /// The kind with this name, which is an option of `cargo xtask seeds`.
     pub fn named(name: &str) -> Option<Self> {
@@ -64,6 +73,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cluster => "cluster",
+            Self::Bytes => "bytes",
             Self::Storm => "storm",
             Self::Bricks => "bricks",
             Self::OneSided => "one-sided",
@@ -95,6 +105,7 @@ pub struct Violation {
 pub fn check(kind: Kind, seed: u64) -> Result<u64, Violation> {
     let result = match kind {
         Kind::Cluster => run(ClusterTrial::new(seed)),
+        Kind::Bytes => run(ClusterTrial::in_bytes(seed)),
         Kind::Storm => run(StormTrial::new(seed)),
         Kind::Bricks => run(BrickTrial::new(seed)),
         Kind::OneSided => run(OneSidedTrial::new(seed)),

@@ -16,6 +16,11 @@ fn clusters_keep_their_promises() {
 }
 
 #[test]
+fn clusters_keep_their_promises_in_bytes() {
+    all_hold(Kind::Bytes, 100);
+}
+
+#[test]
 fn no_fault_creates_a_token_and_reservations_are_met_after_it() {
     all_hold(Kind::Storm, 16);
 }

@@ -105,8 +105,9 @@ impl ClusterWorld {
             1 if tape.flag() => FromNode::Disconnect,
             2..5 => {
                 let shares = (0..tape.below(5)).map(|_| share(tape)).collect();
-                let revision = self.revision(tape);
-                FromNode::Granted { revision, serial: tape.number(), shares }
+                let (revision, serial) = (self.revision(tape), tape.number());
+                let bytes = (0..tape.below(3)).map(|_| share(tape)).collect();
+                FromNode::Granted { revision, serial, shares, bytes }
             }
             _ => {
                 let period = self.testbed.status().period;
@@ -121,6 +122,10 @@ impl ClusterWorld {
                     capacity_left: tape.number(),
                     tenants: (0..tape.below(5)).map(|_| tenant_report(tape)).collect(),
                     before: (0..tape.below(3))
+                        .map(|_| (tenant(tape.byte()), tape.number()))
+                        .collect(),
+                    bytes: (0..tape.below(3)).map(|_| tenant_report(tape)).collect(),
+                    bytes_before: (0..tape.below(3))
                         .map(|_| (tenant(tape.byte()), tape.number()))
                         .collect(),
                 })

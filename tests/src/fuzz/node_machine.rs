@@ -13,7 +13,7 @@ use tidegate_model::{
     TenantIndex, Time,
 };
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode,
+    BytePlan, FromNode, Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode,
 };
 use tidegate_proto::data::Command;
 use tidegate_proto::message::VERSION;
@@ -226,7 +226,10 @@ impl NodeWorld {
     fn all_go_that_may(&self) {
         for tenant in &self.node.status(self.now).tenants {
             let is_limited = tenant.allowed.is_some() && self.node.discipline().observes_promises();
-            let may = !is_limited || tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
+            let bytes = tenant.bytes.filter(|_| self.node.discipline().observes_promises());
+            let may = (!is_limited || tenant.allowed.is_none_or(|allowed| tenant.served < allowed))
+                && bytes.is_none_or(|it| it.allowed.is_none_or(|allowed| it.served < allowed));
+            let is_limited = is_limited || bytes.is_some_and(|bytes| bytes.allowed.is_some());
             let is_paced = is_limited && self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
         }
@@ -248,23 +251,21 @@ impl NodeWorld {
             _ => {
                 self.serial = if tape.byte() > 240 { tape.number() } else { self.serial };
                 self.serial = self.serial.saturating_add((tape.byte() % 3).into());
-                let share = |_| Share {
-                    tenant: TenantIndex(
-                        if tape.byte() > 250 { tape.number() as u16 } else { tape.byte().into() }
-                            % 6,
-                    ),
-                    reserved: tape.number(),
-                    allowed: tape.number(),
-                };
-                let shares = (0..self.serial % 4).map(share).collect();
+                let shares = (0..self.serial % 4).map(|_| share(tape)).collect();
                 let lease = if tape.flag() { 0 } else { u32::from(tape.byte() % 4) };
                 let is_other = tape.byte() > 240;
                 let revision = if is_other { tape.number() } else { status.revision };
                 let serial = self.serial;
-                ToNode::Grant(Grant { revision, round_id, serial, into, lease, shares })
+                let bytes = (0..tape.below(3)).map(|_| share(tape)).collect();
+                ToNode::Grant(Grant { revision, round_id, serial, into, lease, shares, bytes })
             }
         }
     }
+}
+
+fn share(tape: &mut Tape<'_>) -> Share {
+    let tenant = if tape.byte() > 250 { tape.number() as u16 } else { tape.byte().into() };
+    Share { tenant: TenantIndex(tenant % 6), reserved: tape.number(), allowed: tape.number() }
 }
 
 fn tag(delay: u32) -> Tag {
@@ -284,6 +285,11 @@ fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
         weight,
         is_limited: name >= "l",
         minimum_ppm: weight % 1_000_000,
+        bytes: weight.is_multiple_of(4).then(|| BytePlan {
+            reserves_operations: weight.is_multiple_of(8),
+            is_reserved: weight.is_multiple_of(3),
+            is_limited: name >= "m",
+        }),
     };
     let names = tape.byte();
     let is_in = |index: &usize| names >> index & 1 == 1;

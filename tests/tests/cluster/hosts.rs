@@ -68,7 +68,7 @@ fn a_program_of_another_host_is_held_to_the_policy_of_its_certificate() {
 }
 
 #[test]
-fn who_may_not_act_for_a_tenant_is_told_why() {
+fn refusals_have_their_reasons() {
     let (mut cluster, address) = controller();
     let mut refused = |user: &str, address: &str, reason: &str| {
         let failed = process::run(&mut run(&mut cluster, address, user, "touch ran")).failure(5);

@@ -199,10 +199,10 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         mutants: &[("replace - with + in pour", "u64::BITS - largest.leading_zeros() + 1")],
     },
     Equivalent {
-        file: "crates/algo/src/scheduling/scheduler/state.rs",
+        file: "crates/algo/src/scheduling/scheduler/tokens.rs",
         reason: "what is served up to the count exactly adds nothing to what is owed",
         mutants: &[(
-            "replace > with >= in TenantState::spend",
+            "replace > with >= in TokenAccount::spend",
             "if self.served > self.counts.allowed && discipline.observes_promises()",
         )],
     },

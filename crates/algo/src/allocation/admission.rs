@@ -31,7 +31,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use tidegate_model::cluster::Node;
 use tidegate_model::discipline::DISCIPLINES;
+use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Tenant};
 use tidegate_model::text::listed;
 use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
@@ -51,17 +53,18 @@ pub struct Shortage {
     /// The nodes, in the order of the cluster.
     pub nodes: Vec<String>,
     /// The capacity of these nodes together.
-    pub capacity: Iops,
+    pub capacity: Throughput,
     /// The tenants, in the order of the policy.
     pub tenants: Vec<String>,
     /// The reservations of these tenants together; more than `capacity`.
-    pub promised: Iops,
+    pub promised: Throughput,
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { capacity, promised, .. } = self;
-        let missing = promised.saturating_sub(*capacity);
+        let missing = promised.per_second().saturating_sub(capacity.per_second());
+        let missing = Throughput::new(promised.unit(), missing);
         let node = if self.nodes.len() == 1 { "node" } else { "nodes" };
         let is = if self.tenants.len() == 1 { "is" } else { "are" };
         let (nodes, tenants) = (listed(&self.nodes), listed(&self.tenants));
@@ -101,29 +104,51 @@ pub fn reachable_nodes(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
     reachable_nodes
 }
 
-/// Whether the nodes can keep all reservations in operations of a policy, as they see it. A node
-/// without a declared capacity can do anything, and what a tenant without a volume or a pool is
-/// promised is left out.
+/// Whether the nodes can keep all reservations of a policy, as they see it: in operations, and in
+/// bytes where the policy names the nodes as a resource. A node without a declared capacity can do
+/// anything, and what a tenant without a volume or a pool is promised is left out.
 ///
 /// # Errors
 /// The cut that proves that they cannot.
 fn shortage(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
-    let capacity = |id: &NodeId| cluster.node(*id).and_then(|node| node.capacity);
+    shortage_in(Unit::Operations, policy, cluster)?;
+    match policy.resource_at(GateKind::Node) {
+        Some(_) => shortage_in(Unit::Bytes, policy, cluster),
+        None => Ok(()),
+    }
+}
+
+/// The capacity of a node in a unit, per second, if it is declared.
+fn capacity_in(unit: Unit, node: &Node) -> Option<u64> {
+    match unit {
+        Unit::Operations => node.capacity.map(|iops| iops.0),
+        Unit::Bytes => node.bandwidth.map(|rate| rate.0),
+    }
+}
+
+fn shortage_in(unit: Unit, policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
+    // Amounts of a flow have 32 bits, so bytes are counted in KiB: promises rounded up, capacities
+    // down.
+    let grain = if unit == Unit::Bytes { 1024 } else { 1 };
+    let capacity = |id: &NodeId| cluster.node(*id).and_then(|node| capacity_in(unit, node));
     let demand = |(tenant, nodes): (&Tenant, Vec<NodeId>)| {
         let known = nodes.iter().all(|id| capacity(id).is_some());
-        let promised = if known { tenant.reservation.operations } else { None };
+        let promised = if known { tenant.reservation.get(unit) } else { None };
         let nodes = nodes.into_iter().map(|id| usize::from(id.0)).collect();
-        Demand { promised: promised.unwrap_or(Iops::ZERO).0, nodes }
+        Demand { promised: promised.unwrap_or(0).div_ceil(grain), nodes }
     };
     let demands: Vec<_> =
         policy.tenants.iter().zip(reachable_nodes(policy, cluster)).map(demand).collect();
-    let capacities: Vec<u64> =
-        cluster.nodes.iter().map(|node| node.capacity.map_or(0, |capacity| capacity.0)).collect();
+    let capacities = cluster.nodes.iter().map(|node| capacity_in(unit, node).unwrap_or(0) / grain);
+    let capacities: Vec<u64> = capacities.collect();
     let Some(cut) = worst(&capacities, &demands) else { return Ok(()) };
-    let iops = |sum: u128| Iops(u64::try_from(sum).unwrap_or(u64::MAX));
+    let amount = |sum: u128| {
+        let amount = u64::try_from(sum.saturating_mul(grain.into()));
+        Throughput::new(unit, amount.unwrap_or(u64::MAX))
+    };
     Err(Shortage {
-        capacity: iops(cut.capacity),
-        promised: iops(cut.promised),
+        capacity: amount(cut.capacity),
+        promised: amount(cut.promised),
         nodes: cut.nodes.iter().map(|node| cluster.nodes[*node].name.clone()).collect(),
         tenants: cut.tenants.iter().map(|index| policy.tenants[*index].name.clone()).collect(),
     })
@@ -134,6 +159,7 @@ fn shortage(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
 pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut warnings = resource_warnings(policy, Some(cluster));
     let has_resources = !policy.resources.is_empty();
+    let counts_bytes = policy.resource_at(GateKind::Node).is_some();
     let (at_data_nodes, policy) = (policy.at(GateKind::DataNode), &policy.at(GateKind::Node));
     let reachable_nodes = reachable_nodes(policy, cluster);
     let mut unknown = Vec::new();
@@ -143,10 +169,10 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         let name = &tenant.name;
         warnings.extend(unenforced(tenant, nodes, cluster));
         let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
-        if in_bytes && !nodes.is_empty() {
+        if in_bytes && !nodes.is_empty() && !counts_bytes {
             warnings.push(format!(
-                "{name} has a level in bytes; nodes count operations and do not see it, so add \
-                 one in iops"
+                "{name} has a level in bytes; nodes count bytes on a named [[resource]] only, so \
+                 add one, or a level in iops"
             ));
         }
         if !cluster.data_nodes.is_empty() {
@@ -438,8 +464,8 @@ mod tests {
         )
         .unwrap();
         let golden = [
-            "etl has a level in bytes; nodes count operations and do not see it, so add one in \
-             iops",
+            "etl has a level in bytes; nodes count bytes on a named [[resource]] only, so add \
+             one, or a level in iops",
             "ci is promised 5k iops, but no volume or pool is its own; what it does elsewhere is \
              not checked",
             "d does not say what it can do, so promises there are not checked; add capacity = \

@@ -85,6 +85,10 @@
 //!
 //! A cost is at least one.
 //!
+//! # Bytes
+//! A tenant of a named resource has a second account of the same kind, in tokens of bytes. Its
+//! requests take tokens of both, one of operations whatever their size (`bytes.rs`).
+//!
 //! # What it promises
 //! While two tenants *f* and *g* are backlogged in the same phase, without delays, the work *W*
 //! dispatched for each differs, per weight, by at most one request of each; counted when requests
@@ -111,30 +115,36 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tidegate_model::waits::Waits;
 use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
 use crate::scheduling::shards::OtherShards;
 use crate::scheduling::turns::ClassTurns;
 use crate::scheduling::wrr::SHARING;
+use bytes::ByteAccount;
+pub use bytes::ByteCounters;
 use classes::{ClassQueue, ClassRecords};
 use flow::MEDIUM;
 use heap::Heap;
+use records::Records;
 use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
 pub(crate) use state::{Passed, Phase};
 pub use words::{
-    Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
+    Amounts, Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
 };
 
+mod bytes;
 mod changes;
 mod charge;
 mod classes;
+mod counters;
 mod flow;
 mod heap;
+mod records;
 mod requests;
 mod shard;
 mod state;
+mod tokens;
 mod words;
 
 /// The largest weight. Larger ones count as this, and zero as one.
@@ -216,6 +226,8 @@ pub struct Scheduler<J> {
     fair_queues: [FairQueue; Phase::ALL.len()],
     class_weights: Option<ClassWeights>,
     classes: ClassRecords,
+    /// Of tenants that are promised bytes.
+    bytes: Records<ByteAccount>,
     turns: Arc<ClassTurns>,
     paced: Heap<Time>,
     until: Time,
@@ -251,6 +263,7 @@ impl<J> Scheduler<J> {
             fair_queues: [const { FairQueue::new() }; Phase::ALL.len()],
             class_weights: None,
             classes: ClassRecords::default(),
+            bytes: Records::default(),
             turns: classes::turns(),
             paced: Heap::new(),
             until: Time::MAX,
@@ -284,7 +297,11 @@ impl<J> Scheduler<J> {
         }
         for index in 0..self.states.len() {
             self.forgive(index);
-            self.states[index].begin(now, until, self.pacing);
+            let pacing = self.pacing;
+            self.states[index].tokens.begin(now, until, pacing);
+            if let Some(account) = self.byte_account_mut(index) {
+                account.tokens.begin(now, until, pacing);
+            }
             self.settle(now, index);
         }
     }
@@ -296,8 +313,7 @@ impl<J> Scheduler<J> {
         if index == 0 {
             return;
         }
-        let state = &mut self.states[index];
-        state.grant(now, self.until, self.pacing, counts);
+        self.states[index].tokens.grant(now, self.until, self.pacing, counts);
         self.settle(now, index);
     }
 
@@ -321,10 +337,14 @@ impl<J> Scheduler<J> {
         state.come(now, u64::from(cost));
         // In order of arrival, here and, to the nanosecond, among several schedulers.
         let number = self.number.max(now.0);
-        let request = QueuedRequest { number, cost, work, delay, class, job };
+        let RequestCost { operations, bytes, .. } = request_cost;
+        let request = QueuedRequest { number, cost, work, delay, operations, bytes, class, job };
         self.number = number + 1;
         self.latest = now;
         self.waiting += u64::from(cost);
+        if let Some(account) = self.byte_account_mut(index) {
+            account.come(Amounts::of(operations, bytes));
+        }
         let is_urgent = self.class_rules().queue_of(class) == ClassQueue::Urgent;
         if self.enqueue(index, request) {
             if is_urgent {
@@ -390,8 +410,14 @@ impl<J> Scheduler<J> {
         state.seen = self.passed;
         self.waiting -= units;
         state.dispatch(now, units);
-        state.spend(self.discipline, phase, request.cost);
-        state.pace(self.until, self.pacing);
+        let (discipline, until, pacing) = (self.discipline, self.until, self.pacing);
+        let tokens = if state.counts_bytes() { request.operations } else { request.cost };
+        state.tokens.spend(discipline, phase.is_reserved(), tokens);
+        state.tokens.pace(until, pacing);
+        if let Some(account) = self.byte_account_mut(index) {
+            account.dispatch(discipline, phase.is_reserved(), request.amounts());
+            account.tokens.pace(until, pacing);
+        }
         self.run((phase, start_tag), class, index, &request);
         self.follow(now, phase, index);
         let generation = self.states[index].generation;
@@ -439,8 +465,7 @@ impl<J> Scheduler<J> {
 
     /// Moves a slot that was first in the fair queue of `phase`, where it may be first again.
     fn follow(&mut self, now: Time, phase: Phase, index: usize) {
-        let state = &self.states[index];
-        if state.eligibility_at(self.discipline, now) != phase.eligibility() {
+        if self.eligibility_at(now, index) != phase.eligibility() {
             return self.settle(now, index);
         }
         let start_tag = match phase {
@@ -478,46 +503,6 @@ impl<J> Scheduler<J> {
         self.paced.first().map(|(time, _)| time)
     }
 
-    /// Returns the counts of a slot so far, at least up to now.
-    pub fn counters(&self, now: Time, slot: Slot) -> SlotCounters {
-        self.states[self.index(slot)].counters(now.max(self.latest))
-    }
-
-    /// How long requests of a slot have waited, and for which rule, each as often as it costs.
-    /// Requests that wait now count up to now.
-    pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
-        let (now, index) = (now.max(self.latest), self.index(slot));
-        self.charge_wait(now, index);
-        let state = &self.states[index];
-        let (wait_times, counters) = (state.wait_times(), state.counters(now));
-        let explained = wait_times
-            .limit
-            .saturating_add(wait_times.reservation)
-            .saturating_add(wait_times.fairness);
-        Waits {
-            operations: counters.total,
-            limit_ns: wait_times.limit,
-            reservation_ns: wait_times.reservation,
-            turn_ns: wait_times.fairness,
-            device_ns: counters.stayed(now).saturating_sub(explained),
-        }
-    }
-
-    /// Units of cost that were dispatched for a slot in this period.
-    pub fn served(&self, slot: Slot) -> u64 {
-        self.states[self.index(slot)].served
-    }
-
-    /// Up to what counts a slot is served in this period.
-    pub fn counts(&self, slot: Slot) -> PeriodGrant {
-        self.states[self.index(slot)].counts
-    }
-
-    /// Units of cost that wait at all slots.
-    pub const fn waiting(&self) -> u64 {
-        self.waiting
-    }
-
     /// The index of a slot; that of [`Slot::UNATTRIBUTED`] if it was removed.
     fn index(&self, slot: Slot) -> usize {
         let index = slot.index as usize;
@@ -532,9 +517,13 @@ impl<J> Scheduler<J> {
         }
     }
 
+    fn eligibility_at(&self, now: Time, index: usize) -> Eligibility {
+        self.states[index].eligibility_at(self.discipline, now, self.byte_tokens(index))
+    }
+
     /// Moves a slot to the heaps of its eligibility.
     fn settle(&mut self, now: Time, index: usize) {
-        let eligibility = self.states[index].eligibility_at(self.discipline, now);
+        let eligibility = self.eligibility_at(now, index);
         if eligibility == self.states[index].eligibility {
             match eligibility {
                 // A flow may have come. An eligible slot keeps its keys; a paced one may have a new
@@ -545,13 +534,13 @@ impl<J> Scheduler<J> {
             }
         }
         self.leave(now, index);
-        let state = &mut self.states[index];
-        state.eligibility = eligibility;
+        let ready_at = self.states[index].ready_at(self.byte_tokens(index));
+        self.states[index].eligibility = eligibility;
         let phase = match eligibility {
             Eligibility::Ineligible => return,
             Eligibility::Fair => return self.enter_fair(index),
             Eligibility::Paced => {
-                return self.paced.push(state.ready_at, index as u32, &mut self.at[MEDIUM]);
+                return self.paced.push(ready_at, index as u32, &mut self.at[MEDIUM]);
             }
             Eligibility::Urgent => Phase::Urgent,
             Eligibility::Reserved => Phase::Reserved,
@@ -594,11 +583,17 @@ impl<J> Scheduler<J> {
 }
 
 #[cfg(test)]
+#[path = "scheduler_bytes_tests.rs"]
+mod bytes_tests;
+#[cfg(test)]
 #[path = "scheduler_class_tests.rs"]
 mod class_tests;
 #[cfg(test)]
 #[path = "scheduler_debt_tests.rs"]
 mod debt_tests;
+#[cfg(test)]
+#[path = "scheduler_oracle_tests.rs"]
+mod oracle_tests;
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;

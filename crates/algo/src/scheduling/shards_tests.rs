@@ -104,7 +104,7 @@ impl ShardSim {
         let scheduler = &mut self.schedulers[slot.shard()];
         scheduler.observe(others);
         for work in works {
-            let request_cost = RequestCost { cost: 1, work, delay: 0 };
+            let request_cost = RequestCost { work, ..RequestCost::ONE };
             let job = tenant << 8 | work as usize;
             scheduler.push_in_class(NOW, (slot, class), request_cost, job);
         }

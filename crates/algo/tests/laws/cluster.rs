@@ -220,7 +220,7 @@ impl Cluster {
         let delay = self.elsewhere[stream][coordinator].sent(node, work);
         self.note(stream, node, u64::from(delay) + u64::from(work));
         let server = &mut self.nodes[node];
-        let request_cost = RequestCost { cost: 1, work, delay };
+        let request_cost = RequestCost { work, delay, ..RequestCost::ONE };
         server.scheduler.push(Time(self.now), server.slots[stream], request_cost, (index, work));
         server.waiting[stream] += 1;
         server.queue_max = server.queue_max.max(server.waiting.iter().sum());

@@ -361,7 +361,8 @@ enum Act {
 
 fn request_cost() -> impl Strategy<Value = RequestCost> {
     let delay = prop_oneof![2 => Just(0u32), 2 => 0u32..9, 1 => 0u32..100];
-    (1u32..4, 1u32..9, delay).prop_map(|(cost, work, delay)| RequestCost { cost, work, delay })
+    let parts = (1u32..4, 1u32..9, delay);
+    parts.prop_map(|(cost, work, delay)| RequestCost { work, delay, ..RequestCost::of(cost) })
 }
 
 fn parameters() -> impl Strategy<Value = TenantParameters> {

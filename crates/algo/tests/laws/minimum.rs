@@ -90,7 +90,8 @@ proptest! {
                     let work = random.within((1, stream.work_max));
                     let is_delayed = random.within((0, 99)) < stream.delayed;
                     let delay = if is_delayed { random.within((0, stream.delay_max)) } else { 0 };
-                    scheduler.push(NOW, slots[index], RequestCost { cost: 1, work, delay }, index);
+                    let request_cost = RequestCost { work, delay, ..RequestCost::ONE };
+                    scheduler.push(NOW, slots[index], request_cost, index);
                     waiting[index].push_back(work);
                 }
             }

@@ -99,7 +99,7 @@ proptest! {
             match act {
                 Act::Push { stream, cost, work, delay } => {
                     let (work, delay) = (work * scale, delay * scale);
-                    let request_cost = RequestCost { cost, work, delay };
+                    let request_cost = RequestCost { work, delay, ..RequestCost::of(cost) };
                     // Without weights, classes change nothing here.
                     let (class, _) = CLASSES[textbook.number as usize % CLASSES.len()];
                     let from = (slots[stream], class);

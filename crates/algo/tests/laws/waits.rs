@@ -106,7 +106,7 @@ impl WaitsSim {
                 self.scheduler.push_in_class(
                     now,
                     (slot, class),
-                    RequestCost { cost, work: cost, delay },
+                    RequestCost { delay, ..RequestCost::of(cost) },
                     self.number,
                 );
                 self.waiting.insert(self.number, Here { slot, cost, since: now });

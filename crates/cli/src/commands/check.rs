@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_algo::allocation::admission::{self, Refusal, Shortage, Unkept};
 use tidegate_algo::classify::access;
 use tidegate_fabric::place::default_state;
-use tidegate_model::gate::Unit;
+use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
 use tidegate_model::{Bytes, Iops, Policy, Span};
 
@@ -189,9 +189,15 @@ impl ClusterSummary<'_> {
 #[derive(Debug, Serialize)]
 struct Cut<'a> {
     nodes: &'a [String],
-    capacity_operations_per_second: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity_operations_per_second: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity_bytes_per_second: Option<u64>,
     tenants: &'a [String],
-    promised_operations_per_second: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promised_operations_per_second: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promised_bytes_per_second: Option<u64>,
 }
 
 /// Why a policy is refused, and the proofs if it cannot be kept.
@@ -273,11 +279,14 @@ fn cut(refusal: &Refusal) -> Option<Cut<'_>> {
     let Refusal::Shortage(Shortage { nodes, capacity, tenants, promised }) = refusal else {
         return None;
     };
+    let amount = |level: &Throughput, unit| (level.unit() == unit).then_some(level.per_second());
     Some(Cut {
         nodes,
-        capacity_operations_per_second: capacity.0,
+        capacity_operations_per_second: amount(capacity, Unit::Operations),
+        capacity_bytes_per_second: amount(capacity, Unit::Bytes),
         tenants,
-        promised_operations_per_second: promised.0,
+        promised_operations_per_second: amount(promised, Unit::Operations),
+        promised_bytes_per_second: amount(promised, Unit::Bytes),
     })
 }
 

@@ -341,8 +341,8 @@ impl Boot {
         Components::start(&context, &self.choice).map(Some)
     }
 
-    /// Where the controller listens for other machines, and the certificate that it shows there. Any
-    /// certificate of the authority may be a stage's, so the hello decides who is let in as what.
+    /// Where the controller listens for other machines, and the certificate that it shows there.
+    /// Any certificate of the authority may be a stage's: the hello decides what a peer is.
     fn remote(&self) -> Result<Option<(SocketAddr, Guard)>, Failure> {
         let cluster = self.cluster.as_ref().map(|file| &file.cluster);
         let Some(cluster) = cluster else { return Ok(None) };

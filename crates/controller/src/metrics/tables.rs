@@ -156,6 +156,8 @@ tables! {
             "Capacity that the node measured.";
         Gauge "node_declared_operations_per_second" = node.declared_operations_per_second,
             "Capacity that the cluster file declares.";
+        Gauge "node_declared_bytes_per_second" = node.declared_bytes_per_second,
+            "Capacity in bytes that the cluster file declares.";
         Gauge "node_waiting_operations" = node.waiting_operations,
             "Operations that wait at the node.";
         Gauge "node_in_flight_requests" = node.in_flight_requests, "Requests at the node's store.";
@@ -173,6 +175,12 @@ tables! {
             "The tenant's limit in a period over all nodes.";
         Gauge "nodes_tenant_last_served_operations" = tenant.last_served_operations,
             "Operations of the tenant that nodes served in the last period.";
+        Gauge "nodes_tenant_reserved_bytes" = tenant.reserved_bytes,
+            "The tenant's reservation in bytes in a period over all nodes.";
+        Gauge "nodes_tenant_limit_bytes" = tenant.limit_bytes,
+            "The tenant's limit in bytes in a period over all nodes.";
+        Gauge "nodes_tenant_last_served_bytes" = tenant.last_served_bytes,
+            "Bytes that nodes served in the last period, if bytes are promised to the tenant.";
         Gauge "nodes_tenant_waiting_operations" = tenant.waiting_operations,
             "Operations of the tenant that wait at nodes.";
         Gauge "nodes_tenant_demand_operations" = tenant.demand_operations,

@@ -236,12 +236,17 @@ fn iops(field: &str, text: &Text) -> ReadResult<Iops> {
             let message = format!("{field}: {:?} does nothing", text.get_ref());
             wrong(text.span(), message, "write how many operations per second it does")
         }
-        Some(iops) if iops > IOPS_MAX => {
-            let fix = format!("use {IOPS_MAX} at most");
-            wrong(text.span(), format!("{field}: {iops} is more than any node does"), fix)
-        }
-        Some(iops) => Ok(iops),
+        Some(iops) => at_most_any(field, iops, text.span()),
     }
+}
+
+/// Operations per second, no more than any node does.
+fn at_most_any(field: &str, iops: Iops, span: Range<usize>) -> ReadResult<Iops> {
+    if iops > IOPS_MAX {
+        let fix = format!("use {IOPS_MAX} at most");
+        return wrong(span, format!("{field}: {iops} is more than any node does"), fix);
+    }
+    Ok(iops)
 }
 
 /// An amount of whole blocks, one at least.

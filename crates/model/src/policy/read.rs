@@ -551,7 +551,8 @@ fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadResult<Through
     }
 }
 
-fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
+/// Reads one throughput, or one of each unit.
+pub(crate) fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
     let mut levels = Levels::default();
     let Some(texts) = texts else { return Ok(levels) };
     for text in &texts.get_ref().0 {

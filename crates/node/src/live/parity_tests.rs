@@ -123,6 +123,7 @@ fn lead(node: &Running, rounds: u64) {
         weight: 100,
         is_limited: *name == "limited",
         minimum_ppm: 10_000,
+        bytes: None,
     };
     let live = &node.live;
     live.node.on_connected(live.clock);
@@ -142,7 +143,8 @@ fn lead(node: &Running, rounds: u64) {
         let share = |tenant| Share { tenant, reserved: 5 * round % 40, allowed: 1_000_000 };
         let round_id = RoundId { period: PeriodNumber(period), round: 0 };
         let (into, shares) = (Span::ZERO, (0..3).map(TenantIndex).map(share).collect());
-        let grant = Grant { revision, round_id, serial: round + 1, into, lease: 3, shares };
+        let grant =
+            Grant { revision, round_id, serial: round + 1, into, lease: 3, shares, bytes: vec![] };
         live.node.on_message(live.clock, ToNode::Grant(grant));
         live.node.on_message(live.clock, ToNode::Collect { round_id, into, complete: true });
         live.waker.wake();

@@ -62,7 +62,13 @@ impl Controller {
 
     /// A plan of one limited tenant, and what it may have in each period.
     fn plan(&mut self, allowed: u64) {
-        let tenant = TenantPlan { name: "t".into(), weight: 1, is_limited: true, minimum_ppm: 0 };
+        let tenant = TenantPlan {
+            name: "t".into(),
+            weight: 1,
+            is_limited: true,
+            minimum_ppm: 0,
+            bytes: None,
+        };
         self.send(&ToNode::Plan(Plan {
             revision: 1,
             period: Span(100 * Span::MILLISECOND.0),
@@ -79,6 +85,7 @@ impl Controller {
             into: Span(0),
             lease: 1_000,
             shares: vec![Share { tenant: TenantIndex(0), reserved: 0, allowed }],
+            bytes: vec![],
         }));
     }
 }

@@ -10,7 +10,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Iops, NodeId, Span};
+use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::gate::Unit;
+use tidegate_model::{NodeId, Span};
 
 /// The serial of no grant.
 const NO_GRANT: u64 = 0;
@@ -299,19 +301,28 @@ impl Tenant {
     }
 }
 
-/// Operations in a period at a rate per second, rounded down, and whether that was exact.
-fn per_period(rate: Iops, period: Span) -> (u64, bool) {
-    let product = u128::from(rate.0) * u128::from(period.0);
-    let second = u128::from(Span::SECOND.0);
-    let whole = u64::try_from(product / second).unwrap_or(u64::MAX);
-    (whole, product.is_multiple_of(second))
+/// Tokens in a period at a rate per second, rounded down, and whether that was exact.
+fn per_period(unit: Unit, rate: u64, period: Span) -> (u64, bool) {
+    let per_token = match unit {
+        Unit::Operations => 1,
+        Unit::Bytes => BYTES_PER_TOKEN,
+    };
+    let product = u128::from(rate) * u128::from(period.0);
+    let token = u128::from(Span::SECOND.0) * u128::from(per_token);
+    let whole = u64::try_from(product / token).unwrap_or(u64::MAX);
+    (whole, product.is_multiple_of(token))
 }
 
-/// The promised counts per period. Where a period does not divide: a limit is rounded down, to one
-/// at least, and a reservation up, to the limit at most.
-pub(super) fn promise(reservation: Option<Iops>, limit: Option<Iops>, period: Span) -> GrantCounts {
-    let allowed = limit.map(|limit| per_period(limit, period).0.max(1));
-    let (whole, is_exact) = reservation.map_or((0, true), |rate| per_period(rate, period));
+/// The promised tokens per period of a reservation and a limit, in `unit` per second. Where a
+/// period does not divide: a limit is rounded down, to one at least, and a reservation up, to the
+/// limit at most.
+pub(super) fn promise(
+    unit: Unit,
+    (reservation, limit): (Option<u64>, Option<u64>),
+    period: Span,
+) -> GrantCounts {
+    let allowed = limit.map(|limit| per_period(unit, limit, period).0.max(1));
+    let (whole, is_exact) = reservation.map_or((0, true), |rate| per_period(unit, rate, period));
     let reserved = whole.saturating_add(u64::from(!is_exact)).min(allowed.unwrap_or(u64::MAX));
     GrantCounts { reserved, allowed: allowed.unwrap_or(0) }
 }

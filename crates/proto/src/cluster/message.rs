@@ -39,10 +39,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{ClassWeights, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
 
 use crate::stats::message::{NodeCounts, NodeLatency};
+
+/// The units in which tokens are counted: operations, which without named resources stand for units
+/// of cost, and bytes.
+pub const UNITS: [Unit; 2] = [Unit::Operations, Unit::Bytes];
 
 /// A point in the controller's day: which period, and which distribution within it. Later rounds
 /// are greater.
@@ -152,6 +157,21 @@ pub struct TenantPlan {
     /// The part of the node, in millionths, that it gets when it asks there, whatever it was
     /// served at other nodes.
     pub minimum_ppm: u32,
+    /// Its promise in bytes, where the policy names the nodes as a resource. Then a request of any
+    /// size is one operation, and bytes are counted beside it. None elsewhere: large requests cost
+    /// more, and bytes are not counted.
+    pub bytes: Option<BytePlan>,
+}
+
+/// The promise of one tenant in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BytePlan {
+    /// Whether operations are reserved for it.
+    pub reserves_operations: bool,
+    /// Whether bytes are.
+    pub is_reserved: bool,
+    /// Whether it has a limit in bytes.
+    pub is_limited: bool,
 }
 
 /// The counts up to which tenants may be served in a period at one node.
@@ -175,6 +195,8 @@ pub struct Grant {
     /// nothing allowed if it is limited. Where it comes after the node has begun the period, and so
     /// under the counts that held anew, tenants that it does not name keep theirs.
     pub shares: Vec<Share>,
+    /// The same in tokens of bytes ([`tidegate_model::cost::BYTES_PER_TOKEN`]).
+    pub bytes: Vec<Share>,
 }
 
 /// The counts up to which one tenant may be served in a period at one node.
@@ -203,6 +225,8 @@ pub enum FromNode {
         /// period: never below the units served already. Empty if the grant was for another
         /// revision or a period that is over.
         shares: Vec<Share>,
+        /// The same in tokens of bytes.
+        bytes: Vec<Share>,
     },
     /// The node ends, and serves nothing any more.
     Disconnect,
@@ -270,6 +294,10 @@ pub struct NodeReport {
     /// Units of cost served in the whole period before, by the tenant's index in the plan, where
     /// not zero. Only in complete reports.
     pub before: Vec<(TenantIndex, u64)>,
+    /// As `tenants`, in tokens of bytes ([`tidegate_model::cost::BYTES_PER_TOKEN`]).
+    pub bytes: Vec<TenantReport>,
+    /// As `before`, in tokens of bytes.
+    pub bytes_before: Vec<(TenantIndex, u64)>,
 }
 
 /// One tenant at one node.

@@ -2,13 +2,13 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
-use alloc::vec::Vec;
 
-use tidegate_model::{NodeId, Policy, Portion, Span, TenantIndex, policy};
+use tidegate_model::gate::Unit;
+use tidegate_model::policy::GateKind;
+use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
-use super::allocate::{Short, Solutions};
 use super::bounds::{GrantCounts, NodeAccounts, Tenant, promise};
-use super::message::{Plan, TenantPlan};
+use super::message::{BytePlan, Plan, TenantPlan, UNITS};
 use super::{Cluster, WHENS};
 
 impl Cluster {
@@ -19,11 +19,17 @@ impl Cluster {
 
     pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
         let weights = policy.weights();
+        let is_resource = policy.resource_at(GateKind::Node).is_some();
         let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
             name: tenant.name.clone(),
             weight: tenant.weight,
             is_limited: tenant.limit.operations.is_some(),
             minimum_ppm: minimum_ppm(tenant, weights),
+            bytes: is_resource.then(|| BytePlan {
+                reserves_operations: tenant.reservation.operations.is_some(),
+                is_reserved: tenant.reservation.bandwidth.is_some(),
+                is_limited: tenant.limit.bandwidth.is_some(),
+            }),
         });
         let period = Span(policy.period.0.max(1));
         let rounds = (period.0 / policy.redistribute.0.max(1)).max(1);
@@ -40,32 +46,50 @@ impl Cluster {
 
     /// Makes the tenants of a policy, and keeps the records of those in the policy before.
     pub(super) fn rebuild(&mut self, policy: &Policy) {
-        (self.solutions, self.short) = (Solutions::default(), Short::default());
-        self.still.reset();
-        let earlier = core::mem::take(&mut self.tenants);
-        let mut earlier: BTreeMap<String, Tenant> =
-            earlier.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();
-        self.entries_of.iter_mut().for_each(Vec::clear);
-        for (number, requested) in policy.tenants.iter().enumerate() {
-            let is_limited = requested.limit.operations.is_some();
-            let limits = (requested.reservation.operations, requested.limit.operations);
-            let promise = promise(limits.0, limits.1, self.plan.period);
-            let tenant = earlier.remove(&requested.name);
-            let mut tenant =
-                tenant.unwrap_or_else(|| self.new_tenant(&requested.name, promise, is_limited));
-            let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
-            tenant.promise = promise;
-            self.extend(&mut tenant);
-            for entry in &mut tenant.entries {
-                for when in WHENS {
-                    entry.account_mut(when).renew(was_limited, is_limited);
-                }
+        let [operations, _] = &self.accounts;
+        let known: BTreeSet<String> =
+            operations.tenants.iter().map(|tenant| tenant.name.clone()).collect();
+        for (index, unit) in UNITS.into_iter().enumerate() {
+            let earlier = self.accounts[index].clear().into_iter();
+            let mut earlier: BTreeMap<String, Tenant> =
+                earlier.map(|tenant| (tenant.name.clone(), tenant)).collect();
+            for requested in &policy.tenants {
+                let levels = levels(policy, requested, unit);
+                let before = earlier.remove(&requested.name);
+                let before = before.filter(|tenant| !tenant.entries.is_empty());
+                let is_known = known.contains(&requested.name);
+                let tenant = match before {
+                    None if unit == Unit::Bytes && levels == (None, None) => {
+                        Tenant { name: requested.name.clone(), ..Tenant::default() }
+                    }
+                    before => self.renewed((unit, &requested.name), levels, (before, is_known)),
+                };
+                self.accounts[index].push(tenant);
             }
-            for (index, entry) in tenant.entries.iter().enumerate() {
-                self.entries_of[entry.node.index()].push((TenantIndex::at(number), index as u16));
-            }
-            self.tenants.push(tenant);
         }
+    }
+
+    /// A tenant with these levels, from the record that it had, and whether it was in the policy
+    /// before. One that was there without a limit in this unit may have used any number of tokens.
+    fn renewed(
+        &self,
+        (unit, name): (Unit, &str),
+        levels: (Option<u64>, Option<u64>),
+        (before, is_known): (Option<Tenant>, bool),
+    ) -> Tenant {
+        let is_limited = levels.1.is_some();
+        let promise = promise(unit, levels, self.plan.period);
+        let mut tenant =
+            before.unwrap_or_else(|| self.new_tenant(name, promise, is_limited && !is_known));
+        let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
+        tenant.promise = promise;
+        self.extend(&mut tenant);
+        for entry in &mut tenant.entries {
+            for when in WHENS {
+                entry.account_mut(when).renew(was_limited, is_limited);
+            }
+        }
+        tenant
     }
 
     fn new_tenant(&self, name: &str, promise: GrantCounts, is_limited: bool) -> Tenant {
@@ -98,6 +122,15 @@ impl Cluster {
             entry.is_home = home_nodes.is_none_or(|home_nodes| home_nodes.contains(&entry.node));
         }
         tenant.entries.sort_by_key(|entry| entry.node);
+    }
+}
+
+/// The reservation and the limit of a tenant at nodes, in `unit` per second. Bytes are promised of
+/// named resources only.
+fn levels(policy: &Policy, tenant: &policy::Tenant, unit: Unit) -> (Option<u64>, Option<u64>) {
+    match unit {
+        Unit::Bytes if policy.resource_at(GateKind::Node).is_none() => (None, None),
+        _ => (tenant.reservation.get(unit), tenant.limit.get(unit)),
     }
 }
 

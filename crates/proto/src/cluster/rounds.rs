@@ -2,15 +2,22 @@
 
 use alloc::vec::Vec;
 
+use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::gate::Unit;
 use tidegate_model::{Event, PeriodNumber, Span, Time};
 
+use super::accounts::Accounts;
 use super::allocate::NodeCapacity;
 use super::bounds::{Account, NodeAccounts, When, promise};
-use super::message::{Grant, NodeReport, RoundId, Share, ToNode};
+use super::message::{Grant, NodeReport, RoundId, ToNode, UNITS};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
 /// A reported capacity counts as a rate while at least one part in so many of a period is left.
 const MEASURED_PART: u64 = 8;
+
+/// The capacity of a node in tokens of bytes that is not declared: no node moves 2 TiB in a period,
+/// and sums over all tenants and nodes stay within 64 bits.
+const UNBOUNDED: u64 = u32::MAX as u64 / 2;
 
 /// Where a distribution stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,11 +71,13 @@ impl Cluster {
         self.round.phase = Phase::Idle;
         self.next_round_at = self.period_start;
         self.traffic_before = core::mem::take(&mut self.traffic);
-        self.tenants.iter_mut().for_each(|tenant| tenant.begin_period());
-        self.still.begin_period();
+        for accounts in &mut self.accounts {
+            accounts.tenants.iter_mut().for_each(|tenant| tenant.begin_period());
+            accounts.still.begin_period();
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].lease_until < self.period {
-                self.still.reset();
+                self.accounts.iter_mut().for_each(|accounts| accounts.still.reset());
                 self.nodes[node].leased = 0;
                 self.each_entry(node, |entry| {
                     (entry.now, entry.next) = (Account::default(), Account::default());
@@ -136,7 +145,8 @@ impl Cluster {
                 continue;
             }
             if state.may_rest() && !is_for_all {
-                state.capacity_left = super::scaled(state.capacity, left, period);
+                state.capacity_left =
+                    state.capacity.map(|capacity| super::scaled(capacity, left, period));
                 continue;
             }
             let is_first = state.requested_in.replace(round_id.period) != Some(round_id.period);
@@ -210,9 +220,17 @@ impl Cluster {
         if state.measured == 0 || left.0 >= self.plan.period.0 / MEASURED_PART {
             state.measured = super::scaled(report.capacity_left, Span::SECOND, left);
         }
-        let declared = state.declared.map(|iops| promise(None, Some(iops), left).allowed);
-        state.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
-        state.capacity = super::scaled(state.capacity_left, self.plan.period, left);
+        for (index, unit) in UNITS.into_iter().enumerate() {
+            let declared = state.declared[index]
+                .map_or(u64::MAX, |rate| promise(unit, (None, Some(rate)), left).allowed);
+            let reported = match unit {
+                Unit::Operations => report.capacity_left,
+                Unit::Bytes => UNBOUNDED,
+            };
+            state.capacity_left[index] = declared.min(reported);
+            state.capacity[index] =
+                super::scaled(state.capacity_left[index], self.plan.period, left);
+        }
         if state.is_complete {
             let nothing = |entry: &mut NodeAccounts| {
                 (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
@@ -220,20 +238,20 @@ impl Cluster {
             self.each_entry(node, nothing);
         }
         let (id, capacity_left) = (self.nodes[node].id, self.nodes[node].capacity_left);
-        for tenant_report in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(tenant_report.tenant.index()) else {
-                continue;
-            };
-            let Some(entry) = tenant.entry_mut(id) else { continue };
-            entry.served = entry.served.max(tenant_report.served);
-            let elastic = if tenant_report.is_elastic { capacity_left } else { 0 };
-            entry.demand = tenant_report.expected.max(elastic);
-            (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
-        }
-        for &(tenant, served) in &report.before {
-            let Some(tenant) = self.tenants.get_mut(tenant.index()) else { continue };
-            let Some(entry) = tenant.entry_mut(id) else { continue };
-            entry.before = entry.before.max(served);
+        let reports = [(&report.tenants, &report.before), (&report.bytes, &report.bytes_before)];
+        for (index, (tenants, before)) in reports.into_iter().enumerate() {
+            let accounts = &mut self.accounts[index];
+            for tenant_report in tenants {
+                let Some(entry) = accounts.entry_mut(tenant_report.tenant, id) else { continue };
+                entry.served = entry.served.max(tenant_report.served);
+                let elastic = if tenant_report.is_elastic { capacity_left[index] } else { 0 };
+                entry.demand = tenant_report.expected.max(elastic);
+                (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
+            }
+            for &(tenant, served) in before {
+                let Some(entry) = accounts.entry_mut(tenant, id) else { continue };
+                entry.before = entry.before.max(served);
+            }
         }
     }
 
@@ -279,13 +297,26 @@ impl Cluster {
         if core::mem::replace(&mut self.is_judged, true) {
             return;
         }
-        for tenant in self.tenants.iter().filter(|tenant| !tenant.is_met()) {
-            self.outbox.publish(Event::ReservationMissed {
-                tenant: tenant.name.clone(),
-                period: PeriodNumber(self.period.0.saturating_sub(1)),
-                served_operations: tenant.served_before(),
-                reserved_operations: tenant.promise.reserved,
-            });
+        let period = PeriodNumber(self.period.0.saturating_sub(1));
+        for accounts in &self.accounts {
+            for tenant in accounts.tenants.iter().filter(|tenant| !tenant.is_met()) {
+                let name = tenant.name.clone();
+                let (served, reserved) = (tenant.served_before(), tenant.promise.reserved);
+                self.outbox.publish(match accounts.unit {
+                    Unit::Operations => Event::ReservationMissed {
+                        tenant: name,
+                        period,
+                        served_operations: served,
+                        reserved_operations: reserved,
+                    },
+                    Unit::Bytes => Event::BytesMissed {
+                        tenant: name,
+                        period,
+                        served_bytes: served.saturating_mul(BYTES_PER_TOKEN),
+                        reserved_bytes: reserved.saturating_mul(BYTES_PER_TOKEN),
+                    },
+                });
+            }
         }
     }
 
@@ -295,12 +326,9 @@ impl Cluster {
         let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
         for &when in whens {
             if is_first {
-                let node_capacities = self.node_capacities(when);
-                if !self.still.holds(&self.tenants, &node_capacities, when) {
-                    let short = self.solutions.aim(&mut self.tenants, &node_capacities, when);
-                    if when == When::Now {
-                        self.short = short;
-                    }
+                for index in 0..UNITS.len() {
+                    let node_capacities = self.node_capacities(index, when);
+                    self.accounts[index].aim(&node_capacities, when);
                 }
             }
             self.push(now, when, is_first);
@@ -323,12 +351,13 @@ impl Cluster {
         }
     }
 
-    fn node_capacities(&self, when: When) -> Vec<NodeCapacity> {
+    /// The capacities of all nodes in the unit with this index.
+    fn node_capacities(&self, unit: usize, when: When) -> Vec<NodeCapacity> {
         let node_capacity = |state: &super::NodeState| NodeCapacity {
             is_open: state.is_open(when),
             capacity: match when {
-                When::Now => state.capacity_left,
-                When::Next => state.capacity,
+                When::Now => state.capacity_left[unit],
+                When::Next => state.capacity[unit],
             },
         };
         self.nodes.iter().map(node_capacity).collect()
@@ -336,8 +365,10 @@ impl Cluster {
 
     /// Sends each node the counts that differ from the last ones, as far as there is headroom.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
-        let mut headrooms: Vec<_> =
-            self.tenants.iter().map(|tenant| tenant.headroom(when)).collect();
+        let headrooms = |accounts: &Accounts| {
+            accounts.tenants.iter().map(|tenant| tenant.headroom(when)).collect::<Vec<_>>()
+        };
+        let mut headrooms = self.accounts.each_ref().map(headrooms);
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];
             if !state.is_open(when) {
@@ -352,27 +383,17 @@ impl Cluster {
                 // The node has connected since, and is sent all counts in the next round.
                 continue;
             }
-            let mut shares = Vec::new();
-            for &(tenant, index) in &self.entries_of[node] {
-                let headroom = &mut headrooms[tenant.index()];
-                let owner = &mut self.tenants[tenant.index()];
-                let is_limited = owner.is_limited;
-                let account = owner.entries[usize::from(index)].account_mut(when);
-                let best = account.best(is_limited, headroom);
-                self.round.is_short |= best != account.target;
-                // A later grant makes an earlier one late, so it has all unconfirmed counts.
-                let is_new = best != account.sent || account.is_due(is_first);
-                if is_new || (is_whole && !account.is_nothing()) {
-                    account.record_sent(best, serial);
-                    let allowed = if is_limited { best.allowed } else { u64::MAX };
-                    shares.push(Share { tenant, reserved: best.reserved, allowed });
-                }
-            }
+            let [shares, bytes] = core::array::from_fn(|unit| {
+                let question = ((node, when), (is_first, is_whole), serial);
+                let (shares, is_short) = self.accounts[unit].shares(question, &mut headrooms[unit]);
+                self.round.is_short |= is_short;
+                shares
+            });
             let state = &mut self.nodes[node];
             if when == When::Now && is_first {
                 state.is_stale = false;
             }
-            if shares.is_empty() && !(is_first && when == When::Next) {
+            if shares.is_empty() && bytes.is_empty() && !(is_first && when == When::Next) {
                 continue;
             }
             (state.serial, state.awaited) = (serial, Some(serial));
@@ -386,7 +407,7 @@ impl Cluster {
             }
             let round_id = RoundId { period, round: self.round.round_id.round };
             let revision = self.plan.revision;
-            let grant = Grant { revision, round_id, serial, into, lease, shares };
+            let grant = Grant { revision, round_id, serial, into, lease, shares, bytes };
             let is_grant = base == 0 || when == When::Now;
             self.send(
                 node,

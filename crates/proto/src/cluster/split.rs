@@ -33,6 +33,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
+use tidegate_model::gate::Unit;
 use tidegate_model::{DataNodeId, Event, Iops, NodeId, Policy, Span, TenantIndex, Time};
 
 use super::bounds::{Account, GrantCounts, NodeAccounts, Tenant, When, promise};
@@ -329,7 +330,8 @@ impl Split {
                 ..Tenant::default()
             });
             let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
-            tenant.promise = promise(limits.0, limits.1, Span::SECOND);
+            let limits = (limits.0.map(|iops| iops.0), limits.1.map(|iops| iops.0));
+            tenant.promise = promise(Unit::Operations, limits, Span::SECOND);
             for entry in &mut tenant.entries {
                 entry.account_mut(STANDING).renew(was_limited, is_limited);
             }

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
+use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, TenantIndex, Time, Waits};
 
 use super::Cluster;
@@ -92,6 +94,18 @@ pub struct ClusterTenant {
     pub gateway_errors: u64,
     /// Bytes that gateways moved for it, recently.
     pub gateway_bytes_per_second: u64,
+    /// Its reservation in bytes in a period, if the policy names the nodes as a resource.
+    #[serde(default)]
+    pub reserved_bytes: u64,
+    /// Its limit in bytes in a period, likewise; none for no limit.
+    #[serde(default)]
+    pub limit_bytes: Option<u64>,
+    /// Bytes served in this period, as far as nodes have reported, if bytes are promised to it.
+    #[serde(default)]
+    pub served_bytes: u64,
+    /// Bytes served in the last period, likewise.
+    #[serde(default)]
+    pub last_served_bytes: u64,
     /// Its counts at each node where one is not zero, in the order of the nodes' numbers.
     pub nodes: Vec<TenantAtNode>,
 }
@@ -140,6 +154,9 @@ pub struct NodeStatus {
     pub is_scheduler_chosen: bool,
     /// Its declared capacity per second.
     pub declared_operations_per_second: Option<u64>,
+    /// The same in bytes.
+    #[serde(default)]
+    pub declared_bytes_per_second: Option<u64>,
     /// Its capacity in a whole period, as estimated from its last report: no more than the declared
     /// capacity, as reservations are divided by this.
     pub capacity_operations: u64,
@@ -425,21 +442,36 @@ pub struct ShortTenant {
     pub name: String,
     /// Operations missing in this period.
     pub missing_operations: u64,
+    /// Bytes missing in this period.
+    #[serde(default)]
+    pub missing_bytes: u64,
 }
 
 impl Cluster {
     pub(crate) fn status(&self, now: Time) -> ClusterStatus {
-        let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
-            name: tenant.name.clone(),
-            reserved_operations: tenant.promise.reserved,
-            limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
-            served_operations: tenant.served(),
-            demand_operations: tenant.expected() - tenant.served(),
-            last_served_operations: tenant.served_before(),
-            is_met: tenant.is_met(),
-            waiting_operations: tenant.waiting(),
-            nodes: tenant.entries.iter().filter_map(|entry| self.at_node(tenant, entry)).collect(),
-            ..ClusterTenant::default()
+        let [operations, bytes] = &self.accounts;
+        let tenants = operations.tenants.iter().zip(&bytes.tenants).map(|(tenant, bytes)| {
+            let of_bytes = |tokens: u64| tokens.saturating_mul(BYTES_PER_TOKEN);
+            ClusterTenant {
+                name: tenant.name.clone(),
+                reserved_bytes: of_bytes(bytes.promise.reserved),
+                limit_bytes: bytes.is_limited.then(|| of_bytes(bytes.promise.allowed)),
+                served_bytes: of_bytes(bytes.served()),
+                last_served_bytes: of_bytes(bytes.served_before()),
+                reserved_operations: tenant.promise.reserved,
+                limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
+                served_operations: tenant.served(),
+                demand_operations: tenant.expected() - tenant.served(),
+                last_served_operations: tenant.served_before(),
+                is_met: tenant.is_met() && bytes.is_met(),
+                waiting_operations: tenant.waiting(),
+                nodes: tenant
+                    .entries
+                    .iter()
+                    .filter_map(|entry| self.at_node(tenant, entry))
+                    .collect(),
+                ..ClusterTenant::default()
+            }
         });
         let nodes = self.nodes.iter().map(|node_state| NodeStatus {
             id: node_state.id.0,
@@ -448,8 +480,9 @@ impl Cluster {
             pid: node_state.info.pid,
             assigned_scheduler: node_state.discipline().map(|it| it.name().into()),
             is_scheduler_chosen: node_state.chosen.is_some(),
-            declared_operations_per_second: node_state.declared.map(|iops| iops.0),
-            capacity_operations: node_state.capacity,
+            declared_operations_per_second: node_state.declared[0],
+            declared_bytes_per_second: node_state.declared[1],
+            capacity_operations: node_state.capacity[0],
             measured_operations_per_second: node_state.reported.map(|_| node_state.measured),
             is_connected: node_state.is_connected,
             is_silent: node_state.is_silent,
@@ -489,21 +522,35 @@ impl Cluster {
         })
     }
 
-    /// The shortfall of the last distribution, in words; none if it met all reservations.
+    /// The shortfall of the last distribution, in words; none if it met all reservations. Missing
+    /// operations are reported before missing bytes.
     fn shortfall(&self) -> Option<Shortfall> {
+        let accounts = self.accounts.iter().find(|it| !it.short.tenants.is_empty())?;
         let name = |node: &NodeId| self.nodes[node.index()].name.clone();
-        let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
-        let short = |&(index, missing_operations): &(TenantIndex, u64)| ShortTenant {
-            name: self.tenants[index.index()].name.clone(),
-            missing_operations,
+        let nodes: Vec<String> = accounts.short.nodes.iter().map(name).collect();
+        let missing: u64 = accounts.short.tenants.iter().map(|(_, missing)| missing).sum();
+        let short = |&(index, missing): &(TenantIndex, u64)| {
+            let name = accounts.tenants[index.index()].name.clone();
+            match accounts.unit {
+                Unit::Operations => {
+                    ShortTenant { name, missing_operations: missing, missing_bytes: 0 }
+                }
+                Unit::Bytes => {
+                    let missing_bytes = missing.saturating_mul(BYTES_PER_TOKEN);
+                    ShortTenant { name, missing_operations: 0, missing_bytes }
+                }
+            }
         };
-        let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();
-        let missing: u64 = tenants.iter().map(|tenant| tenant.missing_operations).sum();
+        let tenants: Vec<ShortTenant> = accounts.short.tenants.iter().map(short).collect();
+        let amount = match accounts.unit {
+            Unit::Operations => alloc::format!("{missing} operations"),
+            Unit::Bytes => alloc::format!("{missing} KiB"),
+        };
         let line = alloc::format!(
-            "{} can do {missing} operations less in this period than is promised there to {}",
+            "{} can do {amount} less in this period than is promised there to {}",
             nodes.join(", "),
             tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", "),
         );
-        (!tenants.is_empty()).then_some(Shortfall { nodes, tenants, line })
+        Some(Shortfall { nodes, tenants, line })
     }
 }

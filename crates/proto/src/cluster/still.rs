@@ -156,7 +156,7 @@ mod tests {
                 }
                 self.now = self.now.max(next.0);
                 if self.divides_always {
-                    self.cluster.still.reset();
+                    self.cluster.accounts.iter_mut().for_each(|accounts| accounts.still.reset());
                 }
                 self.cluster.on_deadline(Time(self.now));
             }
@@ -189,12 +189,17 @@ mod tests {
                 }
                 ToNode::Grant(grant) => {
                     let (revision, serial) = (grant.revision, grant.serial);
-                    FromNode::Granted { revision, serial, shares: grant.shares.clone() }
+                    FromNode::Granted {
+                        revision,
+                        serial,
+                        shares: grant.shares.clone(),
+                        bytes: grant.bytes.clone(),
+                    }
                 }
                 _ => return,
             };
             if self.divides_always {
-                self.cluster.still.reset();
+                self.cluster.accounts.iter_mut().for_each(|accounts| accounts.still.reset());
             }
             self.cluster.on_message(Time(self.now), id, answer);
         }
@@ -261,10 +266,10 @@ mod tests {
         world.pass(3_000);
         for _ in 0..50 {
             world.pass(100);
-            assert!(world.cluster.still.divided.iter().all(Option::is_some));
+            assert!(world.cluster.accounts[0].still.divided.iter().all(Option::is_some));
         }
         world.node_demands[1][0] = 7;
         world.pass(300);
-        assert_eq!(world.cluster.still.divided[0], None, "somebody asks for something");
+        assert_eq!(world.cluster.accounts[0].still.divided[0], None, "somebody asks for something");
     }
 }

@@ -5,81 +5,22 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_algo::capacity::estimate::{Demand, DemandSample};
 use tidegate_algo::scheduling::dsfq::Bound;
-use tidegate_algo::scheduling::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
+use tidegate_algo::scheduling::scheduler::{Slot, SlotCounters, TenantParameters};
+use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{PeriodNumber, Span, TenantIndex, Time, Waits};
 
 use super::shards::Shards;
+use super::tenant::{Counters, Tenant};
 use super::threads::Threading;
 use crate::cluster::message::{
-    FromNode, Grant, NodeReport, Plan, RoundId, Share, TenantPlan, TenantReport,
+    FromNode, Grant, NodeReport, Plan, RoundId, Share, TenantPlan, UNITS,
 };
 
 /// The periods after a plan in which limited tenants wait for a first grant. Longer than it takes
 /// to ask and to answer, even if a period ends in between.
 const PLAN_LEASE: u32 = 1;
-
-/// One tenant of the plan.
-#[derive(Debug)]
-pub(super) struct Tenant {
-    pub(super) plan: TenantPlan,
-    pub(super) slot: Slot,
-    /// The counts with which a period begins without a grant; none if no grant has set them.
-    first: Option<PeriodGrant>,
-    /// The counts of the next period, if a grant for it has come.
-    coming: PeriodGrant,
-    pub(super) demand: Demand,
-    /// The counts up to which its scheduler serves it.
-    holds: PeriodGrant,
-    /// The counters when the demand was estimated last.
-    seen: SlotCounters,
-    /// The last report.
-    last_report: Option<TenantReport>,
-    /// The counts that were last reported on this connection.
-    pub(super) counted: Waits,
-}
-
-impl Tenant {
-    fn new(plan: TenantPlan, slot: Slot) -> Self {
-        let (demand, seen, coming) =
-            (Demand::default(), SlotCounters::default(), PeriodGrant::NOTHING);
-        let (holds, counted) = (PeriodGrant::UNLIMITED, Waits::ZERO);
-        Self { plan, slot, first: None, coming, holds, demand, seen, last_report: None, counted }
-    }
-
-    /// The counts in force in a period in which no grant has named it.
-    fn unnamed(&self) -> PeriodGrant {
-        if self.plan.is_limited { PeriodGrant::NOTHING } else { PeriodGrant::UNLIMITED }
-    }
-
-    /// The counts with which it begins the next period.
-    fn upcoming(&self, coming: Option<u32>, lease: u32, fallback: Fallback) -> PeriodGrant {
-        match (coming, lease) {
-            (Some(_), _) => self.coming,
-            (None, 0) => self.abandoned(fallback),
-            (None, _) => self.first.unwrap_or(self.unnamed()),
-        }
-    }
-
-    /// The counts in force when the lease is over.
-    fn abandoned(&self, fallback: Fallback) -> PeriodGrant {
-        let allowed = match (self.first, fallback) {
-            (Some(first), Fallback::Keep) => first.allowed,
-            (Some(first), Fallback::Reservation) if self.plan.is_limited => first.reserved,
-            _ => u64::MAX,
-        };
-        PeriodGrant { reserved: 0, allowed }
-    }
-
-    /// The counts that a share gives it.
-    fn counts(&self, share: &Share) -> PeriodGrant {
-        let Share { reserved, allowed, .. } = *share;
-        let allowed = if self.plan.is_limited { allowed.max(reserved) } else { u64::MAX };
-        PeriodGrant { reserved, allowed }
-    }
-}
 
 /// The plan, the period and the grants.
 #[derive(Debug)]
@@ -232,9 +173,7 @@ impl PeriodGrants {
         for plan in plans {
             let parameters = parameters(&plan, weights);
             let tenant = match old.remove(&plan.name) {
-                Some(tenant) => {
-                    Tenant { plan, first: None, last_report: None, counted: Waits::ZERO, ..tenant }
-                }
+                Some(tenant) => tenant.replanned(plan),
                 None => {
                     let shard = (0..loads.len()).min_by_key(|shard| loads[*shard]).unwrap_or(0);
                     loads[shard] += u64::from(plan.weight);
@@ -245,9 +184,9 @@ impl PeriodGrants {
             let slot = tenant.slot;
             shards
                 .change(slot.shard(), |scheduler| scheduler.set_parameters(now, slot, parameters));
-            let holds = tenant.unnamed();
-            shards.grant(now, slot, holds);
-            self.tenants.push(Tenant { holds, ..tenant });
+            let tenant = tenant.unnamed_now();
+            shards.grant(now, slot, tenant.slot_grant());
+            self.tenants.push(tenant);
         }
         for tenant in old.into_values() {
             let slot = tenant.slot;
@@ -333,7 +272,7 @@ impl PeriodGrants {
             }
             // A grant that is in force already is not sent again.
             if core::mem::replace(&mut tenant.holds, counts) != counts {
-                grants.push((tenant.slot, counts));
+                grants.push((tenant.slot, tenant.slot_grant()));
             }
         }
         shards.grant_all(begins, &grants);
@@ -414,12 +353,11 @@ impl PeriodGrants {
 
     /// The answer to a grant.
     fn granted<J, T: Threading>(&self, grant: &Grant, shards: &Shards<J, T>) -> FromNode {
-        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, shards));
-        FromNode::Granted {
-            revision: self.revision,
-            serial: grant.serial,
-            shares: shares.collect(),
-        }
+        let [shares, bytes] = UNITS.map(|unit| {
+            let named = shares_of(grant, unit).iter();
+            named.filter_map(|share| self.in_force(grant, (unit, share), shards)).collect()
+        });
+        FromNode::Granted { revision: self.revision, serial: grant.serial, shares, bytes }
     }
 
     fn is_present(&self, grant: &Grant) -> bool {
@@ -436,17 +374,18 @@ impl PeriodGrants {
         if core::mem::take(&mut self.is_abandoned) {
             for tenant in &mut self.tenants {
                 tenant.holds = tenant.unnamed();
-                shards.grant(now, tenant.slot, tenant.holds);
+                shards.grant(now, tenant.slot, tenant.slot_grant());
             }
         }
-        for share in &grant.shares {
+        for (unit, share) in all_shares(grant) {
             let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
-            let counts = tenant.counts(share);
-            shards.grant(now, tenant.slot, counts);
-            tenant.holds = counts;
+            let counts = tenant.counts(unit, share);
+            *tenant.holds.of_mut(unit) = counts;
+            shards.grant(now, tenant.slot, tenant.slot_grant());
             // The period had begun before the grant came that says with what it begins.
             if grant.lease > 0 {
-                tenant.first = Some(counts);
+                let unnamed = tenant.unnamed();
+                *tenant.first.get_or_insert(unnamed).of_mut(unit) = counts;
             }
         }
         if grant.lease > 0 {
@@ -462,9 +401,9 @@ impl PeriodGrants {
             }
         }
         self.coming = Some(grant.lease);
-        for share in &grant.shares {
+        for (unit, share) in all_shares(grant) {
             let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
-            tenant.coming = tenant.counts(share);
+            *tenant.coming.of_mut(unit) = tenant.counts(unit, share);
         }
     }
 
@@ -472,25 +411,28 @@ impl PeriodGrants {
     fn in_force<J, T: Threading>(
         &self,
         grant: &Grant,
-        share: &Share,
+        (unit, share): (Unit, &Share),
         shards: &Shards<J, T>,
     ) -> Option<Share> {
         let tenant = self.tenants.get(share.tenant.index())?;
         let (counts, served) = if self.is_present(grant) {
-            let slot = tenant.slot;
-            shards.read(slot.shard(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
+            (tenant.holds, tenant.served(unit, shards))
         } else if self.is_next(grant) {
             (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
         } else {
             return None;
         };
-        let PeriodGrant { reserved, allowed } = counts;
-        let share = Share { tenant: share.tenant, reserved, allowed };
-        Some(Share { reserved: reserved.max(served), allowed: allowed.max(served), ..share })
+        let counts = counts.of(unit);
+        let (reserved, allowed) = (counts.reserved.max(served), counts.allowed.max(served));
+        Some(Share { tenant: share.tenant, reserved, allowed })
     }
 
-    fn slots(&self) -> Vec<Slot> {
-        self.tenants.iter().map(|tenant| tenant.slot).collect()
+    /// The counters of all tenants so far.
+    fn counters<J, T: Threading>(&self, now: Time, shards: &Shards<J, T>) -> Vec<Counters> {
+        let slots: Vec<Slot> = self.tenants.iter().map(|tenant| tenant.slot).collect();
+        shards.read_each(&slots, |scheduler, slot| {
+            (scheduler.counters(now, slot), scheduler.byte_counters(slot))
+        })
     }
 
     /// Estimates demands from what happened in the last `interval`.
@@ -500,22 +442,9 @@ impl PeriodGrants {
         interval: Span,
         shards: &Shards<J, T>,
     ) {
-        let since = Time(now.0.saturating_sub(interval.0));
-        let counters = shards.counters(now, &self.slots());
+        let counters = self.counters(now, shards);
         for (tenant, counters) in self.tenants.iter_mut().zip(counters) {
-            let seen = core::mem::replace(&mut tenant.seen, counters);
-            let arrived = counters.arrived - seen.arrived;
-            tenant.demand.observe(DemandSample {
-                interval,
-                backlogged: counters.backlogged.saturating_sub(seen.backlogged),
-                arrived,
-                came: difference(
-                    counters.came,
-                    seen.came.wrapping_add(since.0.wrapping_mul(arrived)),
-                ),
-                present: counters.present(),
-                stayed: difference(counters.stayed(now), seen.stayed(since)),
-            });
+            tenant.observe(now, interval, counters);
         }
     }
 
@@ -539,32 +468,22 @@ impl PeriodGrants {
                 return Some(FromNode::Report(report));
             }
         }
-        let left = self.ends.since(now);
-        let (mut tenants, mut before) = (Vec::new(), Vec::new());
-        let mut is_idle = may_rest;
-        let counters = shards.counters(now, &self.slots());
+        let mut report =
+            NodeReport { revision, round_id, serial, capacity_left, ..NodeReport::default() };
+        let (left, mut is_idle) = (self.ends.since(now), may_rest);
+        let (counters, period) = (self.counters(now, shards), self.period);
         for (index, (tenant, counters)) in
             (0..).map(TenantIndex).zip(self.tenants.iter_mut().zip(counters))
         {
-            let SlotCounters { served, waiting, .. } = counters;
-            let expected = tenant.demand.expected(left, waiting);
-            let is_elastic = waiting > 0 && tenant.demand.is_elastic();
-            let numbers = TenantReport { tenant: index, served, expected, waiting, is_elastic };
-            let last_report = tenant.last_report.replace(numbers);
-            if if is_complete { served > 0 || expected > 0 } else { last_report != Some(numbers) } {
-                tenants.push(numbers);
-            }
-            if is_complete && counters.served_before > 0 {
-                before.push((index, counters.served_before));
-            }
-            is_idle &= served == 0 && counters.served_before == 0;
+            tenant.report((index, left, is_complete), &counters, &mut report);
+            let SlotCounters { served, served_before, waiting, .. } = counters.0;
+            is_idle &= served == 0 && served_before == 0;
             // Also not in a whole period.
-            is_idle &= tenant.demand.expected(self.period, waiting) == 0;
+            is_idle &= tenant.demand.expected(period, waiting) == 0;
         }
         Some(if is_idle {
             FromNode::Rest { revision, round_id, serial, capacity_left }
         } else {
-            let report = NodeReport { revision, round_id, serial, capacity_left, tenants, before };
             FromNode::Report(report)
         })
     }
@@ -593,7 +512,15 @@ fn parameters(plan: &TenantPlan, weights: u64) -> TenantParameters {
     }
 }
 
-/// How much greater a sum of times is than another, both modulo 2^64; zero if it is smaller.
-fn difference(sum: u64, other: u64) -> u128 {
-    i64::try_from(sum.wrapping_sub(other)).map_or(0, |more| more.unsigned_abs().into())
+/// The shares of a grant in one unit.
+fn shares_of(grant: &Grant, unit: Unit) -> &[Share] {
+    match unit {
+        Unit::Operations => &grant.shares,
+        Unit::Bytes => &grant.bytes,
+    }
+}
+
+/// All shares of a grant, with their units.
+fn all_shares(grant: &Grant) -> impl Iterator<Item = (Unit, &Share)> {
+    UNITS.into_iter().flat_map(|unit| shares_of(grant, unit).iter().map(move |share| (unit, share)))
 }

@@ -61,6 +61,8 @@ impl<B> Request<B> {
                 cost: units(command, length, tag),
                 work: command.work(model, length, tag),
                 delay: tag.delay,
+                operations: operations(command, length, tag),
+                bytes: if command.is_measured() { 0 } else { length },
             },
             unit_work: if is_measured { write.work(model, PIECE, tag) } else { 0 },
             more: 0,
@@ -71,6 +73,13 @@ impl<B> Request<B> {
             operation: operation_index(tag.operation) as u8,
             is_piece: false,
         }
+    }
+
+    /// The request as a later piece of one that counted as an operation with its first piece.
+    #[must_use]
+    pub fn continued(mut self) -> Self {
+        self.cost.operations = 0;
+        self
     }
 
     /// The slot of its tenant.
@@ -98,7 +107,8 @@ impl<B> Request<B> {
     /// [`PIECE`] bytes.
     pub(super) fn surcharge(&self) -> RequestCost {
         let work = self.unit_work.saturating_mul(self.more);
-        RequestCost { cost: self.more, work, delay: 0 }
+        let bytes = PIECE.saturating_mul(self.more);
+        RequestCost { cost: self.more, work, delay: 0, operations: 0, bytes }
     }
 }
 
@@ -111,6 +121,15 @@ fn units(command: Command, length: u32, tag: &Tag) -> u32 {
     match command {
         Command::KeyValue => pieces.max(tag.cost.min(length)),
         Command::Read | Command::Write { .. } => pieces,
+        _ => 1,
+    }
+}
+
+/// As how many operations a request counts where its size does not matter: several keys as one
+/// each.
+fn operations(command: Command, length: u32, tag: &Tag) -> u32 {
+    match command {
+        Command::KeyValue => tag.cost.min(length).max(1),
         _ => 1,
     }
 }

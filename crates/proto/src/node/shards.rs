@@ -11,9 +11,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use tidegate_algo::scheduling::device::Device;
-use tidegate_algo::scheduling::scheduler::{
-    Dispatched, Pacing, PeriodGrant, Scheduler, Slot, SlotCounters,
-};
+use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, PeriodGrant, Scheduler, Slot};
 use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
 use tidegate_model::{Discipline, Time};
 
@@ -24,6 +22,21 @@ use super::threads::{Clock, Mutex, SingleThreaded, Threading};
 /// Slots that are read or changed under one lock of their shard: so many take some microseconds,
 /// for which requests of the shard wait.
 const BATCH: usize = 64;
+
+/// The counts up to which a slot is served in a period: of units of cost, or of operations and of
+/// bytes where both are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlotGrant {
+    pub(super) units: PeriodGrant,
+    pub(super) bytes: Option<PeriodGrant>,
+}
+
+impl SlotGrant {
+    fn set<J>(self, scheduler: &mut Scheduler<J>, now: Time, slot: Slot) {
+        scheduler.grant(now, slot, self.units);
+        scheduler.grant_bytes(now, slot, self.bytes);
+    }
+}
 
 /// Schedulers that threads share, for requests `J`.
 ///
@@ -200,40 +213,44 @@ impl<J, T: Threading> Shards<J, T> {
     }
 
     /// Sets the counts up to which a slot is served in this period.
-    pub(super) fn grant(&self, now: Time, slot: Slot, counts: PeriodGrant) {
-        self.change(slot.shard(), |scheduler| scheduler.grant(now, slot, counts));
+    pub(super) fn grant(&self, now: Time, slot: Slot, counts: SlotGrant) {
+        self.change(slot.shard(), |scheduler| counts.set(scheduler, now, slot));
     }
 
     /// As [`Self::grant`], for many slots: a shard's lock is taken once for [`BATCH`] of them.
-    pub(super) fn grant_all(&self, now: Time, grants: &[(Slot, PeriodGrant)]) {
+    pub(super) fn grant_all(&self, now: Time, grants: &[(Slot, SlotGrant)]) {
         for shard in 0..self.count() {
             let mut here = grants.iter().filter(|(slot, _)| slot.shard() == shard).peekable();
             while here.peek().is_some() {
                 self.change(shard, |scheduler| {
                     for (slot, counts) in here.by_ref().take(BATCH) {
-                        scheduler.grant(now, *slot, *counts);
+                        counts.set(scheduler, now, *slot);
                     }
                 });
             }
         }
     }
 
-    /// The counters of these slots so far, in their order. It takes a shard's lock once for
+    /// What `read` finds of each of these slots, in their order. It takes a shard's lock once for
     /// [`BATCH`] of them.
-    pub(super) fn counters(&self, now: Time, slots: &[Slot]) -> Vec<SlotCounters> {
-        let mut counters = vec![SlotCounters::default(); slots.len()];
+    pub(super) fn read_each<R: Clone + Default>(
+        &self,
+        slots: &[Slot],
+        read: impl Fn(&Scheduler<J>, Slot) -> R,
+    ) -> Vec<R> {
+        let mut found = vec![R::default(); slots.len()];
         for shard in 0..self.count() {
-            let all = slots.iter().zip(&mut counters);
+            let all = slots.iter().zip(&mut found);
             let mut here = all.filter(|(slot, _)| slot.shard() == shard).peekable();
             while here.peek().is_some() {
                 self.read(shard, |scheduler| {
-                    for (slot, counters) in here.by_ref().take(BATCH) {
-                        *counters = scheduler.counters(now, *slot);
+                    for (slot, found) in here.by_ref().take(BATCH) {
+                        *found = read(scheduler, *slot);
                     }
                 });
             }
         }
-        counters
+        found
     }
 
     /// Units of cost that wait in all shards.

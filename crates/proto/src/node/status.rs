@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::scheduling::scheduler::Scheduler;
+use tidegate_algo::scheduling::scheduler::{PeriodGrant, Scheduler};
 use tidegate_model::{NodeId, TenantIndex, Time};
 
 use super::control::unchanged;
-use super::grants::Tenant;
 use super::latency::{Sums, report};
 use super::shards::Shards;
+use super::tenant::Tenant;
 use super::threads::Threading;
 use super::{NodeControl, Slot};
 use crate::stats::message::{NodeCounts, NodeLatency};
@@ -77,6 +77,23 @@ pub struct TenantStatus {
     pub waiting: u64,
     /// Its expected demand in the rest of the period; for the default tenant, the units that wait.
     pub demand: u64,
+    /// Its tokens of bytes; none if bytes are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<ByteStatus>,
+}
+
+/// The tokens of bytes of one tenant at a node ([`tidegate_model::cost::BYTES_PER_TOKEN`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ByteStatus {
+    /// Tokens used in the period so far.
+    pub served: u64,
+    /// Tokens used in the period before.
+    pub served_before: u64,
+    /// The count up to which it goes first in this period.
+    pub reserved: u64,
+    /// The count up to which it is served at all in this period; none if there is no limit.
+    pub allowed: Option<u64>,
 }
 
 impl NodeControl {
@@ -175,16 +192,30 @@ fn tenant_status<J, T: Threading>(
     name: &str,
     slot: Slot,
 ) -> TenantStatus {
-    let (counters, counts) = shards
-        .read(slot.shard(), |scheduler| (scheduler.counters(now, slot), scheduler.counts(slot)));
-    TenantStatus {
-        name: name.into(),
-        served: counters.served,
-        served_before: counters.served_before,
-        served_total: counters.total,
-        reserved: counts.reserved,
-        allowed: (counts.allowed != u64::MAX).then_some(counts.allowed),
-        waiting: counters.waiting,
-        demand: counters.waiting,
-    }
+    // A unit that does not bind has no tokens to show.
+    let reserved = |counts: PeriodGrant| match counts.reserved {
+        u64::MAX => 0,
+        reserved => reserved,
+    };
+    let allowed = |counts: PeriodGrant| (counts.allowed != u64::MAX).then_some(counts.allowed);
+    shards.read(slot.shard(), |scheduler| {
+        let (counters, counts) = (scheduler.counters(now, slot), scheduler.counts(slot));
+        let bytes = scheduler.byte_counters(slot).zip(scheduler.byte_counts(slot));
+        TenantStatus {
+            name: name.into(),
+            served: counters.served,
+            served_before: counters.served_before,
+            served_total: counters.total,
+            reserved: reserved(counts),
+            allowed: allowed(counts),
+            waiting: counters.waiting,
+            demand: counters.waiting,
+            bytes: bytes.map(|(counters, counts)| ByteStatus {
+                served: counters.served,
+                served_before: counters.served_before,
+                reserved: reserved(counts),
+                allowed: allowed(counts),
+            }),
+        }
+    })
 }

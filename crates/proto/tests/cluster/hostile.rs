@@ -145,7 +145,7 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
                         allowed[node] = grant.shares[0].allowed + used;
                     }
                     let Grant { revision, serial, shares, .. } = grant;
-                    FromNode::Granted { revision, serial, shares }
+                    FromNode::Granted { revision, serial, bytes: shares.clone(), shares }
                 }
                 _ => continue,
             };

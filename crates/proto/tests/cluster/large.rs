@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, ClassWeights, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeReport, PartFault, Plan, RoundId, Share, TenantPlan, TenantReport, ToNode,
+    BytePlan, FromNode, Grant, NodeReport, PartFault, Plan, RoundId, Share, TenantPlan,
+    TenantReport, ToNode,
 };
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
@@ -60,6 +61,7 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         weight: u32::MAX,
         is_limited: true,
         minimum_ppm: u32::MAX,
+        bytes: Some(BytePlan::default()),
     };
     let plan = Plan {
         revision: MOST,
@@ -79,10 +81,11 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         into: Span(MOST),
         lease: u32::MAX,
         shares: shares(),
+        bytes: shares(),
     };
     arrives(&ToNode::Grant(grant.clone()));
     arrives(&ToNode::Renew { base: MOST, grant });
-    arrives(&FromNode::Granted { revision, serial, shares: shares() });
+    arrives(&FromNode::Granted { revision, serial, shares: shares(), bytes: shares() });
     let report = |tenant| TenantReport {
         tenant,
         served: MOST,
@@ -96,7 +99,9 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         serial,
         capacity_left: MOST,
         tenants: each(report),
+        bytes: each(report),
         before: each(|tenant| (tenant, MOST)),
+        bytes_before: each(|tenant| (tenant, MOST)),
     };
     arrives(&FromNode::Report(report));
     let tenants = each(|tenant| (tenant, waits()));

@@ -56,6 +56,7 @@ impl NodeTestbed {
             weight: 100,
             is_limited,
             minimum_ppm: 0,
+            bytes: None,
         };
         let plan = Plan {
             revision: 1,
@@ -80,7 +81,8 @@ impl NodeTestbed {
         let round_id = RoundId { period: PeriodNumber(period), round: 0 };
         let (into, lease) = (Span::ZERO, 2);
         let shares = vec![share];
-        let grant = Grant { revision: 1, round_id, serial: period + 1, into, lease, shares };
+        let grant =
+            Grant { revision: 1, round_id, serial: period + 1, into, lease, shares, bytes: vec![] };
         self.node.on_message(self.now, ToNode::Grant(grant));
         while self.node.poll_output().is_some() {}
     }

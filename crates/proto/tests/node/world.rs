@@ -22,6 +22,7 @@ pub(crate) fn plan(revision: u64, names: &[&str], fallback: Fallback) -> Plan {
         weight: 100,
         is_limited: name.starts_with('l'),
         minimum_ppm: 10_000,
+        bytes: None,
     };
     let tenants = names.iter().map(tenant).collect();
     Plan { revision, period: Span::SECOND, rounds: 5, fallback, tenants, ..Plan::default() }
@@ -147,7 +148,7 @@ pub(crate) fn now_grant(serial: u64, period: u64, into: u64, shares: &[(u16, u64
         })
         .collect();
     let round_id = RoundId { period: PeriodNumber(period), round: 1 };
-    Grant { revision: 1, round_id, serial, into: Span(into * MS), lease: 0, shares }
+    Grant { revision: 1, round_id, serial, into: Span(into * MS), lease: 0, shares, bytes: vec![] }
 }
 
 /// A grant that says with what a period begins, and for two periods more.

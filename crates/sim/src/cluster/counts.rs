@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_model::{Iops, Policy, Span};
+use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::gate::Unit;
+use tidegate_model::{Policy, Span};
 use tidegate_proto::node::NodeStatus;
 
 /// A tenant's promise in a period.
@@ -17,20 +19,39 @@ pub struct Promised {
 }
 
 impl Promised {
-    /// The promises of a policy, in its order.
+    /// The promises of a policy in operations, in its order.
     pub fn of(policy: &Policy) -> Vec<Self> {
+        Self::in_unit(policy, Unit::Operations, 1)
+    }
+
+    /// The promises in bytes of a policy as nodes see it, in tokens.
+    pub fn in_bytes(policy: &Policy) -> Vec<Self> {
+        Self::in_unit(policy, Unit::Bytes, BYTES_PER_TOKEN)
+    }
+
+    fn in_unit(policy: &Policy, unit: Unit, per_token: u64) -> Vec<Self> {
         let period = u128::from(policy.period.0);
-        let amount = |rate: Iops| u128::from(rate.0) * period;
-        let second = u128::from(Span::SECOND.0);
+        let amount = |rate: u64| u128::from(rate) * period;
+        let second = u128::from(Span::SECOND.0) * u128::from(per_token);
         let promised = policy.tenants.iter().map(|tenant| {
-            let limit = tenant.limit.operations.map(|it| ((amount(it) / second) as u64).max(1));
-            let reservation = tenant.reservation.operations.unwrap_or_default();
+            let limit = tenant.limit.get(unit).map(|it| ((amount(it) / second) as u64).max(1));
+            let reservation = tenant.reservation.get(unit).unwrap_or_default();
             let reserved = amount(reservation).div_ceil(second) as u64;
             let reserved = reserved.min(limit.unwrap_or(u64::MAX));
             Self { name: tenant.name.clone(), reserved, limit }
         });
         promised.collect()
     }
+}
+
+/// A node's status with tokens of bytes in place of those of operations.
+pub(crate) fn in_tokens_of_bytes(mut status: NodeStatus) -> NodeStatus {
+    for tenant in &mut status.tenants {
+        let Some(bytes) = tenant.bytes else { continue };
+        (tenant.served, tenant.served_before) = (bytes.served, bytes.served_before);
+        (tenant.reserved, tenant.allowed) = (bytes.reserved, bytes.allowed);
+    }
+    status
 }
 
 /// One tenant's counts at one process in one period.

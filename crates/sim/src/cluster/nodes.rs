@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tidegate_model::{Policy, Span, Time};
+use tidegate_model::{Policy, Rate, Span, Time};
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::Controller;
@@ -19,7 +19,7 @@ use crate::simulation::{Peers, Simulation};
 use crate::time::Picoseconds;
 
 /// Bytes of a request: any that cost one unit.
-const LENGTH: u32 = 4 << 10;
+pub(crate) const LENGTH: u32 = 4 << 10;
 
 /// Everything that a run follows from.
 #[derive(Clone, Debug)]
@@ -172,6 +172,7 @@ impl Peers for StorageNodes {
         let node = |number| NodeSetup {
             name: name(number),
             capacity: Some(self.setup.nodes.rate),
+            bandwidth: Some(Rate(self.setup.nodes.rate.0 * u64::from(LENGTH))),
             ..NodeSetup::default()
         };
         let cluster = cluster::Setup {

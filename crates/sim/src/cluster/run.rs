@@ -1,11 +1,11 @@
 //! From a scenario to what it shows.
 
 use tidegate_model::gate::Burst;
-use tidegate_model::policy::{Account, Fallback, Levels, Tenant};
-use tidegate_model::{Class, Iops, Policy, Span};
+use tidegate_model::policy::{self, Account, Extent, Fallback, Levels, Resource, Tenant};
+use tidegate_model::{Class, Iops, Policy, Rate, Span};
 
 use super::clients::Promise;
-use super::nodes::{ClusterSim, Event, Setup};
+use super::nodes::{ClusterSim, Event, LENGTH, Setup};
 use super::outcome::{ClusterReport, Move, in_period};
 use crate::link::Conduct;
 use crate::rng::{Stream, Zipf, apportion};
@@ -115,6 +115,32 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
         resources: Vec::new(),
         groups: Vec::new(),
     }
+}
+
+/// The same promises in bytes, of the nodes as a named resource: each operation is a request of
+/// [`LENGTH`] bytes.
+pub(crate) fn in_bytes(policy: &Policy) -> Policy {
+    let in_bytes = |levels: Levels| {
+        let bytes = |iops: Iops| Rate(iops.0 * u64::from(LENGTH));
+        Levels { bandwidth: levels.operations.map(bytes), operations: None }
+    };
+    let promise = |tenant: &Tenant| policy::Promise {
+        reservation: in_bytes(tenant.reservation),
+        limit: in_bytes(tenant.limit),
+        weight: tenant.weight,
+    };
+    let resource = Resource {
+        name: "cluster".into(),
+        extent: Extent::Nodes,
+        capacity: Levels::default(),
+        tenants: policy.tenants.iter().map(promise).collect(),
+        groups: Vec::new(),
+    };
+    let mut policy = Policy { resources: vec![resource], ..policy.clone() };
+    for tenant in &mut policy.tenants {
+        (tenant.reservation, tenant.limit) = (Levels::default(), Levels::default());
+    }
+    policy
 }
 
 /// Returns the reservation, limit and demand of each tenant.

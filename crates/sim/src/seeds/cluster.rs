@@ -4,10 +4,10 @@
 //! of the calm. The smallest cut over all sets of nodes, found by trying them all, decides which
 //! are feasible.
 
-use tidegate_model::{Iops, Span};
+use tidegate_model::{Iops, Policy, Span};
 
 use super::nodes::{self, NodeLaws, moment, weather};
-use crate::cluster::{ClusterSim, Event, Promise, Promised, Setup, policy};
+use crate::cluster::{ClusterSim, Event, Promise, Promised, Setup, in_bytes, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
@@ -84,9 +84,20 @@ pub(super) struct ClusterTrial {
 }
 
 impl ClusterTrial {
+    /// The run of a seed with promises in operations.
     pub(super) fn new(seed: u64) -> Self {
+        Self::of(seed, Policy::clone)
+    }
+
+    /// The same with promises in bytes.
+    pub(super) fn in_bytes(seed: u64) -> Self {
+        Self::of(seed, in_bytes)
+    }
+
+    fn of(seed: u64, promising: fn(&Policy) -> Policy) -> Self {
         let mut random = Stream::new(seed, "fire", 0);
         let mut setup = setup(seed, &mut random);
+        setup.policy = promising(&setup.policy);
         let (period, tenants) = (setup.period, setup.promises.len() as u32);
         let mut faults = nodes::faults(&mut random, period, &mut setup.links);
         faults.extend(nodes::stops(seed, period, setup.nodes.count));
@@ -115,7 +126,8 @@ impl ClusterTrial {
         let setup = &self.setup;
         let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
         let want = |(promised, demand): (&Promised, &Vec<u64>)| {
-            promised.reserved.min(demand.iter().sum()).min(promised.limit.unwrap_or(u64::MAX))
+            let tokens = promised.reserved.min(promised.limit.unwrap_or(u64::MAX));
+            demand.iter().sum::<u64>().min(tokens / self.laws.tokens)
         };
         let wants: Vec<u64> = self.laws.promised.iter().zip(&demands).map(want).collect();
         // A tenth is left for the unknown arrival of requests within the period.

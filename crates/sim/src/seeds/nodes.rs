@@ -11,11 +11,13 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::NodeStatus;
 
-use crate::cluster::{Promised, TokenCounts};
+use crate::cluster::{LENGTH, Promised, TokenCounts, in_tokens_of_bytes};
 use crate::link::Conduct;
 use crate::requests::RequestTable;
 use crate::rng::Stream;
@@ -101,6 +103,10 @@ pub(super) struct NodeLaws {
     redistribute: Span,
     /// The most requests at all devices together.
     depth: u64,
+    /// The tokens that a request takes.
+    pub(super) tokens: u64,
+    is_in_bytes: bool,
+    /// In tokens.
     pub(super) promised: Vec<Promised>,
     counts: TokenCounts,
     nodes: Vec<NodeStatus>,
@@ -109,12 +115,21 @@ pub(super) struct NodeLaws {
 }
 
 impl NodeLaws {
+    /// The laws of a policy that promises operations, or bytes of the nodes as a resource.
     pub(super) fn new(policy: &Policy, depth: u64) -> Self {
+        let is_in_bytes = policy.resource_at(GateKind::Node).is_some();
+        let policy = policy.at(GateKind::Node);
+        let tokens = if is_in_bytes { u64::from(LENGTH) / BYTES_PER_TOKEN } else { 1 };
         Self {
             period: policy.period,
             redistribute: policy.redistribute,
             depth,
-            promised: Promised::of(policy),
+            tokens,
+            is_in_bytes,
+            promised: match is_in_bytes {
+                true => Promised::in_bytes(&policy),
+                false => Promised::of(&policy),
+            },
             counts: TokenCounts::default(),
             nodes: Vec::new(),
             is_exempt: true,
@@ -128,6 +143,11 @@ impl NodeLaws {
         nodes: &[(u32, Option<NodeStatus>)],
         requests: &RequestTable<R>,
     ) -> Result<(), String> {
+        let in_unit = |(incarnation, node): &(u32, Option<NodeStatus>)| {
+            let node = node.clone();
+            (*incarnation, if self.is_in_bytes { node.map(in_tokens_of_bytes) } else { node })
+        };
+        let nodes = &nodes.iter().map(in_unit).collect::<Vec<_>>();
         self.counts.note(nodes);
         self.is_exempt |= nodes.iter().any(|(_, node)| node.as_ref().is_none_or(is_unbound));
         self.nodes = nodes.iter().filter_map(|(_, node)| node.clone()).collect();
@@ -147,7 +167,7 @@ impl NodeLaws {
         Ok(())
     }
 
-    /// Ends a period in which tenants were served so much.
+    /// Ends a period in which tenants were served so many requests.
     pub(super) fn end_period(&mut self, served: &[u64]) -> Result<(), String> {
         if !self.is_exempt {
             self.limits(served)?;
@@ -209,8 +229,9 @@ impl NodeLaws {
         let rounds = self.period.0 / self.redistribute.0;
         for (Promised { name, limit, .. }, served) in self.promised.iter().zip(served) {
             let Some(limit) = limit else { continue };
+            let served = served * self.tokens;
             // A request that was let through in time may be answered later, on each node.
-            if *served > limit + limit.div_ceil(rounds) + self.depth {
+            if served > limit + limit.div_ceil(rounds) + self.depth * self.tokens {
                 return Err(format!("{name} is limited to {limit}, and got {served}"));
             }
         }

@@ -322,6 +322,7 @@ impl Peers for TwinNodes {
         let nodes = self.cluster.nodes.iter().map(|node| NodeSetup {
             name: node.name.clone(),
             capacity: node.capacity,
+            bandwidth: node.bandwidth,
             discipline: Some(node.scheduler),
         });
         let names = self.policy.tenants.iter().map(|tenant| tenant.name.clone());

@@ -21,15 +21,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Extent, GateKind, Infeasible, Levels, Promise, Resource};
 use tidegate_model::text::listed;
-use tidegate_model::{Bytes, Cluster, Iops, Policy};
+use tidegate_model::{Cluster, Iops, Policy};
 
 use super::{Shortage, reachable_nodes, shortage};
-
-/// The largest request that storage nodes count as one operation.
-const NODE_OPERATION: Bytes = Bytes(128 << 10);
 
 /// Why a policy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,28 +160,15 @@ pub fn resource_warnings(policy: &Policy, cluster: Option<&Cluster>) -> Vec<Stri
     warnings
 }
 
-/// A warning where storage nodes count something else than the resource does.
-fn uncounted(resource: &Resource) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// A warning where data nodes do not count a unit of the resource.
+fn uncounted(resource: &Resource) -> Option<String> {
     let (name, gate) = (&resource.name, resource.gate());
-    let promises = || resource.tenants.iter().chain(&resource.groups);
-    let has = |unit: Unit| {
-        let mut levels = promises().flat_map(|promise| [promise.reservation, promise.limit]);
-        levels.any(|level| level.get(unit).is_some())
-    };
-    if resource.capacity.bandwidth.is_some() {
-        warnings.push(format!(
+    (gate == GateKind::DataNode && resource.capacity.bandwidth.is_some()).then(|| {
+        format!(
             "the capacity of {name} in bytes admits reservations, and {gate} count operations; \
              they hold nothing back in bytes"
-        ));
-    }
-    if gate == GateKind::Node && has(Unit::Operations) {
-        warnings.push(format!(
-            "an operation on {name} is at most {NODE_OPERATION}: storage nodes count a larger \
-             request as several"
-        ));
-    }
-    warnings
+        )
+    })
 }
 
 /// A warning for each group with a promise that gates of this kind do not divide.
@@ -326,6 +309,43 @@ mod tests {
         );
     }
 
+    /// Two nodes of 100 MiB/s, and a volume on one of them: the sum over both would fit.
+    #[test]
+    fn nodes_refuse_bytes_with_the_cut() {
+        let cluster = r#"
+            node = [
+                { name = "a", memory = true, capacity = ["100 iops", "100MiB/s"] },
+                { name = "b", memory = true, capacity = ["100 iops", "100MiB/s"] },
+            ]
+            volume = [
+                { name = "db", size = "1GiB", tenant = "oltp", nodes = "a" },
+                { name = "w", size = "1GiB", tenant = "web", nodes = ["a", "b"], stripe = "4KiB" },
+            ]
+        "#;
+        let cluster = Cluster::parse(cluster).unwrap();
+        let refused = |oltp: &str, web: &str| {
+            let tenant = |name: &str, rate: &str| {
+                format!("[[tenant]]\nname = {name:?}\non.cluster.reservation = {rate:?}\n")
+            };
+            let policy = "[[resource]]\nname = \"cluster\"\n".to_string()
+                + &tenant("oltp", oltp)
+                + &tenant("web", web);
+            let refusals = admit(&Policy::parse(&policy).unwrap(), Some(&cluster)).err();
+            refusals.unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(refused("100MiB/s", "100MiB/s"), [""; 0]);
+        assert_eq!(
+            refused("101MiB/s", "10MiB/s"),
+            ["node a can do 100MiB/s; oltp is promised 101MiB/s there; lower reservations \
+              there by 1MiB/s, or lay volumes over other nodes"]
+        );
+        assert_eq!(
+            refused("50MiB/s", "151MiB/s"),
+            ["nodes a and b can do 200MiB/s; oltp and web are promised 201MiB/s there; lower \
+              reservations there by 1MiB/s, or lay volumes over other nodes"]
+        );
+    }
+
     #[test]
     fn nodes_refuse_with_the_cut() {
         assert_eq!(
@@ -379,10 +399,6 @@ mod tests {
         assert_eq!(
             warned(policy),
             [
-                "the capacity of cluster in bytes admits reservations, and storage nodes count \
-                 operations; they hold nothing back in bytes",
-                "an operation on cluster is at most 128KiB: storage nodes count a larger request \
-                 as several",
                 "the promise of group g on cluster admits its tenants' reservations and holds \
                  nothing back: storage nodes divide by tenants",
                 "no resource is of data nodes, so nothing is promised there; add a [[resource]]",

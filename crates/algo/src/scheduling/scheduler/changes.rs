@@ -65,6 +65,7 @@ impl<J> Scheduler<J> {
             self.free.push(index as u32);
         }
         self.classes.remove(index);
+        self.bytes.remove(index);
         let unattributed = &mut self.states[0];
         unattributed.come(now, old.waiting);
         unattributed.take_over(now, old.in_flight);
@@ -100,6 +101,9 @@ impl<J> Scheduler<J> {
                         state.go(now, units);
                         state.leave(now, units);
                         self.waiting -= units;
+                        if let Some(account) = self.byte_account_mut(index) {
+                            account.cancel(request.amounts());
+                        }
                         cancelled.push(request.job);
                     } else {
                         self.requests.push(&mut rest, request);

@@ -4,12 +4,12 @@ use tidegate_model::{Class, Discipline, Time};
 
 use super::classes::ClassQueue;
 use super::flow::MEDIUM;
-use super::{Phase, RequestCost, Scheduler, Slot};
+use super::{Amounts, Phase, RequestCost, Scheduler, Slot};
 
 impl<J> Scheduler<J> {
     /// A request of a slot and a class that was dispatched, reserved or not, turned out to take so
-    /// much more of `cost` and `work`. That counts as though it had been dispatched with it: what
-    /// goes beyond the counts is owed. Nothing is delayed that is at the device already.
+    /// much more of `cost`, `work` and `bytes`. That counts as though it had been dispatched with
+    /// it: what goes beyond the counts is owed. Nothing is delayed that is at the device already.
     pub fn charge(
         &mut self,
         now: Time,
@@ -36,8 +36,15 @@ impl<J> Scheduler<J> {
         }
         let state = &mut self.states[index];
         state.add(now, units);
-        state.spend(discipline, phase, more.cost);
-        state.pace(self.until, self.pacing);
+        let (until, pacing) = (self.until, self.pacing);
+        let tokens = if state.counts_bytes() { more.operations } else { more.cost };
+        state.tokens.spend(discipline, phase.is_reserved(), tokens);
+        state.tokens.pace(until, pacing);
+        if let Some(account) = self.byte_account_mut(index) {
+            let amounts = Amounts::of(more.operations, more.bytes);
+            account.spend(discipline, phase.is_reserved(), amounts);
+            account.tokens.pace(until, pacing);
+        }
         let length = self.extend(phase, class, index, more);
         self.longest[1] = self.longest[1].max(length);
         self.latest = now;

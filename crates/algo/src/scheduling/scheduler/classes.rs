@@ -5,11 +5,11 @@
 //! of them comes.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
 use super::flow::{Flow, HIGH, LOW, MEDIUM};
+use super::records::Records;
 use super::requests::{Queue, QueuedRequest, Requests};
 use super::state::Phase;
 use super::{Scheduler, Slot};
@@ -37,15 +37,19 @@ pub(super) struct OtherClasses {
     turn: Turn,
 }
 
-impl OtherClasses {
-    const EMPTY: Self = Self {
-        urgent: Queue::EMPTY,
-        urgent_tag: 0,
-        high: Flow::EMPTY,
-        low: Flow::EMPTY,
-        turn: Turn::LAST,
-    };
+impl Default for OtherClasses {
+    fn default() -> Self {
+        Self {
+            urgent: Queue::EMPTY,
+            urgent_tag: 0,
+            high: Flow::EMPTY,
+            low: Flow::EMPTY,
+            turn: Turn::LAST,
+        }
+    }
+}
 
+impl OtherClasses {
     pub(super) const fn restart(&mut self) {
         self.urgent_tag = 0;
         self.high.restart();
@@ -380,46 +384,7 @@ impl<J> Scheduler<J> {
 }
 
 /// The records of tenants with other classes than one.
-#[derive(Debug, Default)]
-pub(super) struct ClassRecords {
-    /// By slot, as far as any has a record: its index.
-    of: Vec<Option<u32>>,
-    records: Vec<OtherClasses>,
-    free: Vec<u32>,
-}
-
-impl ClassRecords {
-    pub(super) fn get(&self, slot: usize) -> Option<&OtherClasses> {
-        self.records.get((*self.of.get(slot)?)? as usize)
-    }
-
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut OtherClasses> {
-        self.records.get_mut((*self.of.get(slot)?)? as usize)
-    }
-
-    /// The record of a slot, which is made if there is none.
-    pub(super) fn make(&mut self, slot: usize) -> &mut OtherClasses {
-        if self.of.len() <= slot {
-            self.of.resize(slot + 1, None);
-        }
-        let Self { of, records, free } = self;
-        let index = *of[slot].get_or_insert_with(|| {
-            free.pop().unwrap_or_else(|| {
-                records.push(OtherClasses::EMPTY);
-                records.len() as u32 - 1
-            })
-        });
-        &mut records[index as usize]
-    }
-
-    /// The slot is removed.
-    pub(super) fn remove(&mut self, slot: usize) {
-        if let Some(index) = self.of.get_mut(slot).and_then(Option::take) {
-            self.records[index as usize] = OtherClasses::EMPTY;
-            self.free.push(index);
-        }
-    }
-}
+pub(super) type ClassRecords = Records<OtherClasses>;
 
 /// New turns, for a scheduler that is alone.
 pub(super) fn turns() -> Arc<ClassTurns> {

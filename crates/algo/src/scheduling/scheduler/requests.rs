@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 
 use tidegate_model::Class;
 
+use super::words::Amounts;
+
 /// No request.
 const NONE: u32 = u32::MAX;
 
@@ -18,8 +20,17 @@ pub(super) struct QueuedRequest<J> {
     pub(super) cost: u32,
     pub(super) work: u32,
     pub(super) delay: u32,
+    pub(super) operations: u32,
+    pub(super) bytes: u32,
     pub(super) class: Class,
     pub(super) job: J,
+}
+
+impl<J> QueuedRequest<J> {
+    /// Its operations and bytes, where those are counted.
+    pub(super) fn amounts(&self) -> Amounts {
+        Amounts::of(self.operations, self.bytes)
+    }
 }
 
 #[derive(Debug)]
@@ -71,6 +82,16 @@ impl<J> Requests<J> {
 
     pub(super) fn first(&self, queue: Queue) -> Option<&QueuedRequest<J>> {
         self.nodes.get(queue.head as usize)?.request.as_ref()
+    }
+
+    /// The requests of a queue, in their order.
+    pub(super) fn iter(&self, queue: Queue) -> impl Iterator<Item = &QueuedRequest<J>> {
+        let mut next = queue.head;
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(next as usize)?;
+            next = node.next;
+            node.request.as_ref()
+        })
     }
 
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedRequest<J>> {

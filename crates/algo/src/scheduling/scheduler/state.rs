@@ -1,10 +1,11 @@
-//! State of one tenant in a scheduler: its tokens and its counters.
+//! State of one tenant in a scheduler: its place in the order, and its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 
 use super::flow::{Flow, MEDIUM, Share};
 use super::heap::Heap;
-use super::words::{Pacing, PeriodGrant, SlotCounters, TenantParameters, at};
+use super::tokens::TokenAccount;
+use super::words::{SlotCounters, TenantParameters, at};
 use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};
 use crate::scheduling::dsfq::Bound;
 
@@ -100,8 +101,8 @@ pub(super) struct TenantState {
     pub(super) flow: Flow,
     /// [`UNIT`] divided by its weight.
     stride: u64,
-    pub(super) counts: PeriodGrant,
-    pub(super) served: u64,
+    /// Its tokens, in units of cost.
+    pub(super) tokens: TokenAccount,
     pub(super) total: u64,
     pub(super) arrived: u64,
     pub(super) waiting: u64,
@@ -117,20 +118,6 @@ pub(super) struct TenantState {
     charged_wait: u64,
     /// Units that had passed at the last call of [`Self::charge_wait`], or after its last dispatch.
     pub(super) seen: Passed,
-    /// The line along which what is allowed becomes eligible begins here, with so many served. It
-    /// ends with the period.
-    line_since: Time,
-    line_base: u32,
-    /// Units that were served in the period before. This and the counts of units below have 32 bits
-    /// and saturate: a period has fewer units than that.
-    pub(super) served_before: u32,
-    /// Units that were served beyond what was allowed and that no period has paid for yet.
-    owed: u32,
-    /// Up to what count reservation tokens were used in the reserved phases, in this period or,
-    /// beyond what was reserved, in earlier ones.
-    reserved_used: u32,
-    /// When its next request is on the line.
-    pub(super) ready_at: Time,
     /// Work at other nodes that the next request is to carry.
     pub(super) pending: u32,
     bound: Bound,
@@ -140,8 +127,8 @@ pub(super) struct TenantState {
     flags: u8,
 }
 
-/// All that was served in this period was a payment of what is owed.
-const PAID_ONLY: u8 = 1;
+/// It has an account of bytes, and each of its requests is one operation.
+const COUNTS_BYTES: u8 = 1;
 /// Reserved requests of the first class count in the fair phase, whose virtual time has not passed
 /// them yet. The bits of the next classes follow.
 const RESERVED_AHEAD: u8 = 2;
@@ -159,8 +146,7 @@ impl TenantState {
             reserved_tag: 0,
             flow: Flow::EMPTY,
             stride: UNIT,
-            counts: PeriodGrant::UNLIMITED,
-            served: 0,
+            tokens: TokenAccount::UNLIMITED,
             total: 0,
             arrived: 0,
             waiting: 0,
@@ -171,12 +157,6 @@ impl TenantState {
             wait_times: WaitTimes { limit: 0, reservation: 0, fairness: 0 },
             charged_wait: 0,
             seen: Passed { reserved: 0, fair: 0 },
-            line_since: Time::ZERO,
-            line_base: 0,
-            served_before: 0,
-            owed: 0,
-            reserved_used: 0,
-            ready_at: Time::ZERO,
             pending: 0,
             bound: Bound::ZERO,
             in_flight: 0,
@@ -197,25 +177,46 @@ impl TenantState {
         Share { stride: self.stride, bound: self.bound }
     }
 
-    /// Its eligibility at `now`.
-    pub(super) fn eligibility_at(&self, discipline: Discipline, now: Time) -> Eligibility {
+    /// Its eligibility at `now`, given its account of bytes if it has one: tokens of both units
+    /// have to be left.
+    pub(super) fn eligibility_at(
+        &self,
+        discipline: Discipline,
+        now: Time,
+        bytes: Option<&TokenAccount>,
+    ) -> Eligibility {
         if self.waiting == 0 {
             return Eligibility::Ineligible;
         }
         if !discipline.observes_promises() {
             return Eligibility::Fair;
         }
-        if self.served >= self.counts.allowed {
+        let is_any = |is: fn(&TokenAccount) -> bool| is(&self.tokens) || bytes.is_some_and(is);
+        if is_any(TokenAccount::is_used_up) {
             Eligibility::Ineligible
-        } else if self.ready_at > now {
+        } else if self.ready_at(bytes) > now {
             Eligibility::Paced
-        } else if !self.has_reservation_token() {
+        } else if is_any(|account| !account.has_reservation_token()) {
             Eligibility::Fair
         } else if self.flags & URGENT != 0 {
             Eligibility::Urgent
         } else {
             Eligibility::Reserved
         }
+    }
+
+    /// When its next request is on the lines of its accounts.
+    pub(super) fn ready_at(&self, bytes: Option<&TokenAccount>) -> Time {
+        bytes.map_or(self.tokens.ready_at, |bytes| bytes.ready_at.max(self.tokens.ready_at))
+    }
+
+    /// Whether it has an account of bytes, and each of its requests is one operation.
+    pub(super) const fn counts_bytes(&self) -> bool {
+        self.flags & COUNTS_BYTES != 0
+    }
+
+    pub(super) const fn set_counts_bytes(&mut self, counts: bool) {
+        self.flags = if counts { self.flags | COUNTS_BYTES } else { self.flags & !COUNTS_BYTES };
     }
 
     // Classes.
@@ -256,130 +257,6 @@ impl TenantState {
         self.reserved_tag = 0;
         self.flow.restart();
         self.flags &= !(7 * RESERVED_AHEAD);
-    }
-
-    // Tokens and debts.
-
-    pub(super) fn has_reservation_token(&self) -> bool {
-        self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
-    }
-
-    const fn is_limited(&self) -> bool {
-        self.counts.allowed != u64::MAX
-    }
-
-    /// Takes tokens for so many units in `phase`. Units beyond the counts are owed, if the
-    /// discipline has promises.
-    #[inline]
-    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, units: u32) {
-        self.flags &= !PAID_ONLY;
-        let before = self.served;
-        self.served = before.saturating_add(u64::from(units));
-        if phase.is_reserved() {
-            self.reserved_used = self.reserved_used.max(narrow(before)).saturating_add(units);
-        }
-        if self.served > self.counts.allowed && discipline.observes_promises() {
-            self.owe_tokens(before);
-        }
-    }
-
-    /// Owes what was served beyond what is allowed since that was `before`.
-    #[cold]
-    fn owe_tokens(&mut self, before: u64) {
-        let most = self.counts.allowed.max(before);
-        self.owed = self.owed.saturating_add(narrow(self.served.saturating_sub(most)));
-        self.served = most.min(self.served);
-    }
-
-    /// Pays what is owed with the tokens that there are, as though so much more had been served.
-    fn pay(&mut self, until: Time, pacing: Pacing) {
-        if self.owed == 0 {
-            return;
-        }
-        let tokens = self.counts.allowed.saturating_sub(self.served);
-        let paid = self.owed.min(narrow(tokens));
-        self.owed -= paid;
-        if !self.is_limited() {
-            // Without a limit nothing is owed, and nothing has to be paid.
-            return;
-        }
-        if self.served == 0 && paid > 0 {
-            self.flags |= PAID_ONLY;
-        }
-        self.served += u64::from(paid);
-        self.pace(until, pacing);
-    }
-
-    /// Begins a period: nothing has been served in it but what is owed.
-    pub(super) fn begin(&mut self, now: Time, until: Time, pacing: Pacing) {
-        self.served_before = narrow(self.served);
-        self.served = 0;
-        self.flags &= !PAID_ONLY;
-        self.reserved_used = self.reserved_used.saturating_sub(narrow(self.counts.reserved));
-        // The last line ended, so it has no next request to wait for.
-        self.ready_at = now;
-        self.begin_line(now, until, pacing);
-        self.pay(until, pacing);
-    }
-
-    /// Takes other counts for this period.
-    pub(super) fn grant(&mut self, now: Time, until: Time, pacing: Pacing, counts: PeriodGrant) {
-        let before = core::mem::replace(&mut self.counts, counts);
-        // Reservation tokens that were used in this period before they were taken are no debt.
-        let is_used = self.served > 0 && self.flags & PAID_ONLY == 0;
-        if is_used && u64::from(self.reserved_used) <= before.reserved {
-            self.reserved_used = self.reserved_used.min(narrow(counts.reserved));
-        }
-        if before.allowed == counts.allowed {
-            return;
-        }
-        if self.flags & PAID_ONLY != 0 {
-            // The period began with other counts than it has: what they paid is owed again.
-            self.owed = self.owed.saturating_add(narrow(self.served));
-            (self.served, self.ready_at) = (0, now);
-            self.flags &= !PAID_ONLY;
-        }
-        self.begin_line(now, until, pacing);
-        self.pay(until, pacing);
-    }
-
-    // The line.
-
-    /// Lets it wait until what was served is on its line.
-    pub(super) fn pace(&mut self, until: Time, pacing: Pacing) {
-        if self.is_paced(pacing) {
-            self.ready_at = self.on_line(until);
-        }
-    }
-
-    /// Whether what is allowed is spread.
-    fn is_paced(&self, pacing: Pacing) -> bool {
-        pacing == Pacing::Even && self.is_limited()
-    }
-
-    /// The moment at which as many as were served are on the line, so that one more may go.
-    fn on_line(&self, until: Time) -> Time {
-        let (since, base) = (self.line_since, u64::from(self.line_base));
-        let ahead = self.served.saturating_sub(base);
-        let all = self.counts.allowed.saturating_sub(base).max(1);
-        // Less than the line's length as long as anything is allowed, so it fits.
-        let wait = (u128::from(ahead) * u128::from(until.since(since).0)).div_ceil(u128::from(all));
-        since.after(Span(u64::try_from(wait).unwrap_or(u64::MAX)))
-    }
-
-    /// Begins a line at `now`, or a step of it later, or in between, when its last line had the
-    /// next request.
-    fn begin_line(&mut self, now: Time, until: Time, pacing: Pacing) {
-        if !self.is_paced(pacing) {
-            self.ready_at = Time::ZERO;
-            return;
-        }
-        let base = self.served;
-        let steps = self.counts.allowed.saturating_sub(base).max(1);
-        let latest = now.after(Span(until.since(now).0 / steps));
-        let since = self.ready_at.clamp(now, latest);
-        (self.line_since, self.line_base) = (since, narrow(base));
-        self.ready_at = since;
     }
 
     // Events.
@@ -470,8 +347,8 @@ impl TenantState {
     pub(super) fn counters(&self, now: Time) -> SlotCounters {
         let since = if self.waiting > 0 { now.0 } else { 0 };
         SlotCounters {
-            served: self.served,
-            served_before: u64::from(self.served_before),
+            served: self.tokens.served,
+            served_before: self.tokens.served_before(),
             total: self.total,
             arrived: self.arrived,
             waiting: self.waiting,
@@ -481,11 +358,6 @@ impl TenantState {
             left: self.left,
         }
     }
-}
-
-/// A count of units in 32 bits.
-const fn narrow(units: u64) -> u32 {
-    if units > u32::MAX as u64 { u32::MAX } else { units as u32 }
 }
 
 /// A difference modulo 2^64 that is not negative; zero if it is. A period may be dated before the

@@ -58,15 +58,49 @@ pub struct RequestCost {
     pub work: u32,
     /// Work that its tenant was served at other nodes and that was not yet reported here.
     pub delay: u32,
+    /// Tokens that it takes instead of `cost` where a request of any size is one operation; zero
+    /// for the later pieces of a request.
+    pub operations: u32,
+    /// The bytes that it moves, where bytes are counted beside operations.
+    pub bytes: u32,
 }
 
 impl RequestCost {
-    /// One token and one unit of work.
+    /// One token, one unit of work, one operation, and no bytes.
     pub const ONE: Self = Self::of(1);
 
-    /// So many tokens and as much work, without a delay.
+    /// So many tokens, and as much work and as many operations, without a delay or bytes.
     pub const fn of(cost: u32) -> Self {
-        Self { cost, work: cost, delay: 0 }
+        Self { cost, work: cost, delay: 0, operations: cost, bytes: 0 }
+    }
+}
+
+/// Operations and bytes of some requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Requests of any size; one about several keys counts as one for each.
+    pub operations: u64,
+    /// The bytes that they move.
+    pub bytes: u64,
+}
+
+impl Amounts {
+    pub(super) fn of(operations: u32, bytes: u32) -> Self {
+        Self { operations: operations.into(), bytes: bytes.into() }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_add(other.operations),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(other.operations),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
     }
 }
 

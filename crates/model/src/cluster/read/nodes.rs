@@ -1,21 +1,24 @@
 //! A node of a cluster file: its store, and what is known of its speed.
 
 use alloc::format;
+use alloc::string::String;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{DEPTH_MAX, Taken, borne, guarded, iops, named, scheduler, size};
+use super::{DEPTH_MAX, Taken, at_most_any, borne, guarded, iops, named, scheduler, size};
 use crate::cluster::{Cluster, DeviceModel, Node, Store};
 use crate::discipline::Discipline;
-use crate::text::{ReadResult, Text, count, name, wrong};
+use crate::policy::read::levels;
+use crate::text::{ReadResult, Strings, Text, count, name, wrong};
+use crate::units::{Iops, Rate};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawNode {
     name: Text,
     address: Option<Text>,
-    capacity: Option<Text>,
+    capacity: Option<Spanned<Strings>>,
     depth: Option<Spanned<i64>>,
     scheduler: Option<Text>,
     directory: Option<Text>,
@@ -59,16 +62,33 @@ pub(super) fn node(
         let message = "io_priority: only requests to a directory or a device have one";
         return wrong(io_priority.span(), message, "remove it");
     }
+    let (capacity, bandwidth) = capacity(raw.capacity.as_ref())?;
     Ok(Node {
         io_priority: raw.io_priority.as_ref().is_none_or(|it| *it.get_ref()),
         name,
         address,
-        capacity: raw.capacity.as_ref().map(|text| iops("capacity", text)).transpose()?,
+        capacity,
+        bandwidth,
         depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
         scheduler: raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or(default),
         store,
         model: raw.model.as_ref().map(model).transpose()?,
     })
+}
+
+/// The capacity of a node, in operations and in bytes per second.
+fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<(Option<Iops>, Option<Rate>)> {
+    let Some(texts) = texts else { return Ok((None, None)) };
+    let is_zero = |text: &&String| {
+        text.parse() == Ok(Iops::ZERO) || text.parse().is_ok_and(|rate: Rate| rate.0 == 0)
+    };
+    if let Some(zero) = texts.get_ref().0.iter().find(is_zero) {
+        let message = format!("capacity: {zero:?} does nothing");
+        return wrong(texts.span(), message, "write how much it does in a second");
+    }
+    let levels = levels("capacity", Some(texts))?;
+    let Some(iops) = levels.operations else { return Ok((None, levels.bandwidth)) };
+    Ok((Some(at_most_any("capacity", iops, texts.span())?), levels.bandwidth))
 }
 
 /// The path that a store has for itself on its machine; none for memory and memcached.

@@ -24,7 +24,7 @@ fn shares() -> Vec<Share> {
 
 #[test]
 fn golden_bytes_of_a_node_s_hello() {
-    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
     let info = NodeInfo {
         name: "n1".into(),
         pid: 300,
@@ -38,7 +38,7 @@ fn golden_bytes_of_a_node_s_hello() {
 
 #[test]
 fn golden_bytes_from_a_controller() {
-    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
     is(&ToNode::Welcome { version: 1, node: NodeId(130) }, &[0, 1, 0x82, 1]);
     let refused = ToNode::Refused { version: 2, reason: "no".into(), retry: true };
     is(&refused, b"\x01\x02\x02no\x01");
@@ -47,7 +47,9 @@ fn golden_bytes_from_a_controller() {
         weight,
         is_limited,
         minimum_ppm: 100,
+        bytes: None,
     };
+    let bytes = BytePlan { reserves_operations: true, is_reserved: false, is_limited: true };
     let plan = Plan {
         revision: 7,
         period: Span(300),
@@ -55,10 +57,13 @@ fn golden_bytes_from_a_controller() {
         fallback: Fallback::Reservation,
         discipline: Some(Discipline::Unified),
         class_weights: ClassWeights::new(3, 2, 200),
-        tenants: vec![tenant("kv", 100, true), tenant("b", 1_000_000, false)],
+        tenants: vec![
+            TenantPlan { bytes: Some(bytes), ..tenant("kv", 100, true) },
+            tenant("b", 1_000_000, false),
+        ],
     };
     let golden = b"\x02\x07\xac\x02\x05\x01\x01\x06\x01\x03\x02\xc8\
-                   \x02\x02kv\x64\x01\x64\x01b\xc0\x84\x3d\x00\x64";
+                   \x02\x02kv\x64\x01\x64\x01\x01\x00\x01\x01b\xc0\x84\x3d\x00\x64\x00";
     is(&ToNode::Plan(plan), golden);
     let collect = ToNode::Collect { round_id: ROUND_ID, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
@@ -69,11 +74,13 @@ fn golden_bytes_from_a_controller() {
         into: Span(1),
         lease: 2,
         shares: shares(),
+        bytes: vec![Share { tenant: TenantIndex(1), reserved: 2, allowed: 3 }],
     };
     #[rustfmt::skip]
     let golden = [
         4, 7, 0xac, 2, 4, 9, 1, 2,
         2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
+        1, 1, 2, 3,
     ];
     is(&ToNode::Grant(grant), &golden);
     let grant = Grant {
@@ -83,13 +90,14 @@ fn golden_bytes_from_a_controller() {
         into: Span(0),
         lease: 2,
         shares: vec![],
+        bytes: vec![],
     };
-    is(&ToNode::Renew { base: 300, grant }, &[6, 0xac, 2, 7, 0xac, 2, 4, 9, 0, 2, 0]);
+    is(&ToNode::Renew { base: 300, grant }, &[6, 0xac, 2, 7, 0xac, 2, 4, 9, 0, 2, 0, 0]);
 }
 
 #[test]
 fn golden_bytes_from_a_node() {
-    assert_eq!(VERSION, 2, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
     let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
@@ -103,19 +111,30 @@ fn golden_bytes_from_a_node() {
             is_elastic: true,
         }],
         before: vec![(TenantIndex(0), 5), (TenantIndex(200), 1)],
+        bytes: vec![TenantReport {
+            tenant: TenantIndex(1),
+            served: 2,
+            expected: 3,
+            waiting: 1,
+            is_elastic: false,
+        }],
+        bytes_before: vec![(TenantIndex(0), 5)],
     };
     #[rustfmt::skip]
     let golden = [
         0, 7, 0xac, 2, 4, 9, 0x80, 1,
         1, 1, 2, 0x81, 1, 1, 1,
         2, 0, 5, 0xc8, 1, 1,
+        1, 1, 2, 3, 1, 0,
+        1, 0, 5,
     ];
     is(&FromNode::Report(report), &golden);
-    let granted = FromNode::Granted { revision: 7, serial: 9, shares: shares() };
+    let granted = FromNode::Granted { revision: 7, serial: 9, shares: shares(), bytes: vec![] };
     #[rustfmt::skip]
     let golden = [
         1, 7, 9,
         2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
+        0,
     ];
     is(&granted, &golden);
     is(&FromNode::Disconnect, &[2]);
