@@ -12,10 +12,10 @@
 //!   their rates last for a lease, renewed in every round, from when they sent their last report
 //!   that arrived; we count it from when that report arrived, which is later. A stage without a
 //!   connection keeps its share until its lease is certainly over, and its safe share for
-//!   [`FORGOTTEN`] more, because it may still be there. Only a stage that says good-bye frees all at
-//!   once.
-//! - **Departures.** On this machine a closed connection or a disconnect message frees the share at once, a stage
-//!   without processes at the next cycle.
+//!   [`FORGOTTEN`] more, because it may still be there. Only a disconnect message frees all
+//!   at once.
+//! - **Departures.** A closed connection of this machine or a disconnect message frees the share at
+//!   once, a stage without processes at the next cycle.
 //! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
 //!   than the policy asks for.
 //!
@@ -397,7 +397,7 @@ impl Budgets {
     fn lease(&mut self, id: StageId) {
         let (Some(stage), Some(_)) = (self.stages.get(&id), &self.active) else { return };
         if stage.peer.is_remote() && self.fallback() != Fallback::Unlimited {
-            let (round, length) = (stage.heard.1, self.silence_max());
+            let (round, length) = (stage.received.1, self.silence_max());
             self.send(id, ToStage::Lease { round, length });
         }
     }
@@ -463,7 +463,7 @@ impl Budgets {
         stage.owes &= !is_due;
         stage.missed = 0;
         stage.silent_since = None;
-        stage.heard = (now, report.round);
+        stage.received = (now, report.round);
         let policy = self.active.as_ref().map(|active| (&active.policy, &active.name_index));
         // A detailed report that comes too late is left to the next one, which has it all.
         let is_detailed = self.round.is_detailed && report.round == self.round.number;
@@ -515,7 +515,7 @@ impl Budgets {
         let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
         let lease = Span(self.silence_max().0.saturating_add(LEASE_MARGIN.0));
         let is_over = |stage: &Stage| match stage.silent_since {
-            Some(_) if stage.peer.is_remote() => now.since(stage.heard.0) >= lease,
+            Some(_) if stage.peer.is_remote() => now.since(stage.received.0) >= lease,
             Some(at) => now.since(at) >= grace,
             None => false,
         };
@@ -527,7 +527,7 @@ impl Budgets {
             }
             let Some(stage) = self.stages.get_mut(&id) else { continue };
             let kept = Span(lease.0.saturating_add(FORGOTTEN.0));
-            if !stage.peer.is_remote() || now.since(stage.heard.0) >= kept {
+            if !stage.peer.is_remote() || now.since(stage.received.0) >= kept {
                 self.remove(now, id, "it did not answer");
                 continue;
             }

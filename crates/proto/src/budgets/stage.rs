@@ -42,7 +42,7 @@ pub(super) struct Stage {
     pub(super) missed: u32,
     pub(super) silent_since: Option<Time>,
     /// When its last report arrived, or its hello, and the round of that.
-    pub(super) heard: (Time, u64),
+    pub(super) received: (Time, u64),
     /// Whether it has no connection, and may enforce its rates nevertheless.
     pub(super) is_lost: bool,
     pub(super) processes: u32,
@@ -198,7 +198,7 @@ impl Stage {
             owes: false,
             missed: 0,
             silent_since: None,
-            heard: (now, 0),
+            received: (now, 0),
             is_lost: false,
             processes: 0,
             coverage: Coverage::default(),

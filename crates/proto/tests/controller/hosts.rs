@@ -26,10 +26,10 @@ fn the_share_of_a_host_that_is_cut_off_is_kept_for_its_lease_and_then_its_safe_s
     world.run(Span(1_050 * MS));
     let before = [one, two].map(|stage| world.stage(stage).rate_mib());
     assert!(before[0] >= 69 && before[0] + before[1] <= 100, "{before:?}");
-    let heard = world.now.0 - 50 * MS;
+    let received = world.now.0 - 50 * MS;
     world.leave(one);
     // Two periods, and a margin for clocks that differ.
-    while world.now.0 < heard + 2_200 * MS {
+    while world.now.0 < received + 2_200 * MS {
         assert_eq!(world.stage(two).rate_mib(), before[1], "at {}", world.now);
         world.run(Span(10 * MS));
     }
@@ -67,7 +67,7 @@ fn a_host_that_returns_has_its_share_again() {
 }
 
 #[test]
-fn a_host_that_says_good_bye_frees_its_share_at_once() {
+fn a_host_that_disconnects_frees_its_share_at_once() {
     let mut world = hosts();
     let [one, two] = [world.join("oltp", 200 * MIB), world.join("backup", 200 * MIB)];
     world.run(Span(1_050 * MS));
