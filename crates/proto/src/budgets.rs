@@ -8,8 +8,14 @@
 //! - **Silent stages.** A stage that misses two rounds keeps its rates and its share for two
 //!   periods, because it may go on enforcing them. Then it is disconnected and its share is free;
 //!   if it lives, it connects anew and is sent all of its rules again.
-//! - **Departures.** A closed connection or a disconnect message frees the share at once, a stage
-//!   without processes at the next cycle.
+//! - **Stages of other hosts.** Their links can be cut while they go on enforcing their rates. So
+//!   their rates last for a lease, renewed in every round, from when they sent their last report
+//!   that arrived; we count it from when that report arrived, which is later. A stage without a
+//!   connection keeps its share until its lease is certainly over, and its safe share for
+//!   [`FORGOTTEN`] more, because it may still be there. Only a disconnect message frees all
+//!   at once.
+//! - **Departures.** A closed connection of this machine or a disconnect message frees the share at
+//!   once, a stage without processes at the next cycle.
 //! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
 //!   than the policy asks for.
 //!
@@ -51,6 +57,15 @@ const SETTLE: Span = Span(10 * Span::MILLISECOND.0);
 
 /// Rounds that a stage may miss before it counts as silent: one lost moment is forgiven.
 const MISSED_MAX: u32 = 2;
+
+/// How much longer than the stage we count a lease: clocks do not run alike, and a supervisor on a
+/// busy host wakes late.
+const LEASE_MARGIN: Span = Span(200 * Span::MILLISECOND.0);
+
+/// How long the safe share of a stage of another host is kept after its lease. A host that is gone
+/// must not use up a share for ever; one that is cut off for longer has long lost its storage, too,
+/// in most cases. Chosen by hand.
+const FORGOTTEN: Span = Span(600 * Span::SECOND.0);
 
 /// Periods for which a silent stage keeps its share.
 const SILENT_PERIODS: u64 = 2;
@@ -151,18 +166,31 @@ impl Budgets {
             Some(active) => admission::admit(&active.policy, &active.name_index, &peer, &info)?,
             None => Admission::default(),
         };
-        let id = self.stage_id(now, &peer, &info);
+        let id = self.stage_id(&peer, &info);
         let mut stage = Stage::new(peer, info, now);
         stage.info.stage = id;
         if let Some(active) = &self.active {
             stage.serve(&active.policy, admission.home, &admission.served, |_| None);
         }
+        // No moment without the rates that it still enforces: nothing is divided in between.
+        let earlier = self.stages.remove(&id);
+        if let Some(earlier) = &earlier {
+            if stage.peer.is_remote() {
+                stage.inherit(earlier);
+            }
+            let left = (!earlier.is_lost).then(|| left(earlier, REPLACED));
+            left.into_iter().for_each(|event| self.outbox.publish(event));
+        }
         let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
         self.stages.insert(id, stage);
         self.send(id, self.welcome(id));
+        self.lease(id);
         self.outbox.publish(Event::StageJoined { stage: id, tenant, pid });
         self.start(id);
         self.settle_soon(now);
+        if earlier.is_some_and(|earlier| earlier.owes) {
+            self.await_less(now);
+        }
         self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
         Ok(PeerId::Stage(id))
     }
@@ -173,8 +201,14 @@ impl Budgets {
         match message {
             FromStage::Unused => {}
             FromStage::Applied { error, .. } => {
-                if stage.on_applied(error.map(|error| error.reason)) {
+                let was_awaited = stage.is_awaited();
+                let is_refusal = stage.on_applied(error.map(|error| error.reason));
+                let has_settled = was_awaited && !stage.is_awaited();
+                if is_refusal {
                     self.note_refusal(id);
+                }
+                if has_settled {
+                    self.on_settled(now);
                 }
             }
             FromStage::Report(report) => self.on_report(now, id, report),
@@ -185,9 +219,23 @@ impl Budgets {
         }
     }
 
+    /// What a stage of another host has given up is free. The last one of these is not waited for
+    /// longer: whoever is to get it waits already.
+    fn on_settled(&mut self, now: Time) {
+        if self.stages.values().any(|stage| !stage.is_lost && stage.is_awaited()) {
+            self.settle_soon(now);
+        } else {
+            self.distribute();
+        }
+    }
+
     /// A stage's connection is closed. `reason` is for people.
     pub(crate) fn on_closed(&mut self, now: Time, id: StageId, reason: &str) {
-        self.remove(now, id, reason);
+        if self.stages.get(&id).is_some_and(|stage| stage.peer.is_remote()) {
+            self.lose(now, id, reason);
+        } else {
+            self.remove(now, id, reason);
+        }
     }
 
     /// The time that [`Self::next_deadline`] named has come.
@@ -211,16 +259,7 @@ impl Budgets {
 
     /// Returns the next action to perform; none once all have been returned.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
-        let action = self.outbox.pop();
-        // Here every message passes in the order in which the stage answers.
-        if let Some(Action::Send { to: PeerId::Stage(id), message: ToPeer::Stage(message) }) =
-            &action
-            && let ToStage::Apply { revision, rules } = message
-            && let Some(stage) = self.stages.get_mut(id)
-        {
-            stage.on_sent(*revision, rules);
-        }
-        action
+        self.outbox.pop()
     }
 
     /// Brings a policy into force. Every stage is sent all of its rules in one message, except
@@ -303,16 +342,11 @@ impl Budgets {
     }
 
     /// The number of a stage that says hello: the one it had, unless another stage has it now.
-    fn stage_id(&mut self, now: Time, peer: &Peer, info: &StageInfo) -> StageId {
-        if info.stage != StageId::default() {
-            match self.stages.get(&info.stage) {
-                None => return info.stage,
-                Some(holder) if holder.is_process(peer, info) => {
-                    self.remove(now, info.stage, REPLACED);
-                    return info.stage;
-                }
-                Some(_) => {}
-            }
+    fn stage_id(&mut self, peer: &Peer, info: &StageInfo) -> StageId {
+        let holder = self.stages.get(&info.stage);
+        let is_free = holder.is_none_or(|holder| holder.is_process(peer, info));
+        if info.stage != StageId::default() && is_free {
+            return info.stage;
         }
         while self.stages.contains_key(&StageId(self.next_stage)) {
             self.next_stage += 1;
@@ -338,12 +372,35 @@ impl Budgets {
 
     fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
-        let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
-        let event = Event::StageLeft { stage: id, tenant, pid, reason: reason.into() };
-        self.outbox.publish(event);
+        if !stage.is_lost {
+            self.outbox.publish(left(&stage, reason));
+        }
         self.settle_soon(now);
         if stage.owes {
             self.await_less(now);
+        }
+    }
+
+    /// A stage of another host has no connection any more, and keeps what it may still use.
+    fn lose(&mut self, now: Time, id: StageId, reason: &str) {
+        let Some(stage) = self.stages.get_mut(&id) else { return };
+        stage.is_lost = true;
+        stage.silent_since.get_or_insert(now);
+        stage.shares.iter_mut().for_each(|share| share.measured = [0; 2]);
+        let (left, owed) = (left(stage, reason), core::mem::take(&mut stage.owes));
+        self.outbox.publish(left);
+        self.settle_soon(now);
+        if owed {
+            self.await_less(now);
+        }
+    }
+
+    /// Renews the lease of a stage of another host, from its last report that arrived.
+    fn lease(&mut self, id: StageId) {
+        let (Some(stage), Some(_)) = (self.stages.get(&id), &self.active) else { return };
+        if stage.peer.is_remote() && self.fallback() != Fallback::Unlimited {
+            let (round, length) = (stage.received.1, self.silence_max());
+            self.send(id, ToStage::Lease { round, length });
         }
     }
 
@@ -363,6 +420,12 @@ impl Budgets {
     }
 }
 
+/// The event of a stage that has left.
+fn left(stage: &Stage, reason: &str) -> Event {
+    let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
+    Event::StageLeft { stage: stage.info.stage, tenant, pid, reason: reason.into() }
+}
+
 /// Rounds.
 impl Budgets {
     fn open_round(&mut self, now: Time) {
@@ -378,7 +441,9 @@ impl Budgets {
         self.round.is_detailed = detail;
         let number = self.round.number + 1;
         let mut awaited = 0;
-        for (id, stage) in &mut self.stages {
+        let ids: Vec<StageId> = self.stages.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.lease(id));
+        for (id, stage) in self.stages.iter_mut().filter(|(_, stage)| !stage.is_lost) {
             // Silent stages are asked as well, but the round does not wait for them.
             stage.owes = stage.silent_since.is_none();
             awaited += usize::from(stage.owes);
@@ -400,6 +465,7 @@ impl Budgets {
         stage.owes &= !is_due;
         stage.missed = 0;
         stage.silent_since = None;
+        stage.received = (now, report.round);
         let policy = self.active.as_ref().map(|active| (&active.policy, &active.name_index));
         // A detailed report that comes too late is left to the next one, which has it all.
         let is_detailed = self.round.is_detailed && report.round == self.round.number;
@@ -450,12 +516,29 @@ impl Budgets {
     /// Frees the shares of stages that have been silent for too long.
     fn drop_silent(&mut self, now: Time) {
         let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
-        let is_over = |stage: &Stage| stage.silent_since.is_some_and(|at| now.since(at) >= grace);
+        let lease = Span(self.silence_max().0.saturating_add(LEASE_MARGIN.0));
+        let is_over = |stage: &Stage| match stage.silent_since {
+            Some(_) if stage.peer.is_remote() => now.since(stage.received.0) >= lease,
+            Some(at) => now.since(at) >= grace,
+            None => false,
+        };
         let gone = self.stages.iter().filter(|(_, stage)| is_over(stage));
-        let gone: Vec<_> = gone.map(|(id, _)| *id).collect();
-        for id in gone {
-            self.outbox.close(PeerId::Stage(id));
-            self.remove(now, id, "it did not answer");
+        let gone: Vec<_> = gone.map(|(id, stage)| (*id, stage.is_lost)).collect();
+        for (id, is_lost) in gone {
+            if !is_lost {
+                self.outbox.close(PeerId::Stage(id));
+            }
+            let Some(stage) = self.stages.get_mut(&id) else { continue };
+            let kept = Span(lease.0.saturating_add(FORGOTTEN.0));
+            if !stage.peer.is_remote() || now.since(stage.received.0) >= kept {
+                self.remove(now, id, "it did not answer");
+                continue;
+            }
+            stage.resign();
+            match is_lost {
+                true => self.settle_soon(now),
+                false => self.lose(now, id, "it did not answer"),
+            }
         }
     }
 

@@ -165,8 +165,14 @@ pub enum ToStage {
         /// Whether asking again later can help.
         retry: bool,
     },
-    /// Has no meaning.
-    Unused,
+    /// To a stage of another host: its rates last for `length` from when it sent the report of this
+    /// round on this connection, or its hello for round zero. Then it goes over to its safe rates.
+    Lease {
+        /// The round.
+        round: u64,
+        /// How long the rates last.
+        length: Span,
+    },
     /// Changes the stage: all of the rules take effect together, or none.
     Apply {
         /// The policy revision that the rules bring the stage to.

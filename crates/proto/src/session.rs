@@ -234,6 +234,12 @@ impl Peer {
         }
     }
 
+    /// Whether the connection may be cut without a notice, so that its end does not prove that the
+    /// peer has ended.
+    pub(crate) const fn is_remote(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     /// The process that said this hello, for people: the same text for the same process, where its
     /// number is known.
     fn process(&self, hello: &Hello) -> String {

@@ -5,6 +5,13 @@
 //! caller reports events with `on_…`. A stage without a controller keeps its rules, tries again
 //! with growing pauses ([`PeerSession`]), and after the silence that the controller itself allowed
 //! goes over to the policy's fallback. No message of a controller can stop the application.
+//!
+//! **Leases.** A stage of another host may be cut off while the controller gives its rates to
+//! others. So its rates last for a lease, which the controller renews in every round
+//! ([`ToStage::Lease`]). A lease counts from when the stage sent the report that the controller
+//! names as received: the controller received it later, counts from then, and so counts longer,
+//! however long messages take and whatever the clocks show. After the lease the stage has its safe
+//! rates, which the controller goes on keeping for it.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -27,6 +34,9 @@ const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
 const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
 /// The silence allowed before a controller has set its own bound.
 const SILENCE_FIRST: Span = Span(5 * Span::SECOND.0);
+
+/// Reports whose times are kept: a controller answers one before it asks for the next but one.
+const REPORTS_MAX: usize = 64;
 
 /// An I/O action for the caller of [`Machine`] to perform.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +76,10 @@ pub struct Machine {
     last_received: Time,
     silence_max: Span,
     fallback: Fallback,
+    /// When the hello and the reports on this connection were sent, by round, oldest first.
+    sent: VecDeque<(u64, Time)>,
+    /// Until when the rates last; [`Time::MAX`] without a lease.
+    leased_until: Time,
     /// Whether the fallback is in force.
     alone: bool,
     outputs: VecDeque<Output>,
@@ -86,6 +100,8 @@ impl Machine {
             last_received: now,
             silence_max: SILENCE_FIRST,
             fallback: Fallback::Keep,
+            sent: VecDeque::new(),
+            leased_until: Time::MAX,
             alone: false,
             outputs: VecDeque::new(),
             noticed: String::new(),
@@ -106,7 +122,8 @@ impl Machine {
         // one until the fallback is in force.
         let silence =
             (self.is_live() || !self.alone).then(|| self.last_received.after(self.silence_max));
-        [attempt, silence].into_iter().flatten().min()
+        let lease = (!self.alone && self.leased_until < Time::MAX).then_some(self.leased_until);
+        [attempt, silence, lease].into_iter().flatten().min()
     }
 
     /// Channels, gates and rules as they are.
@@ -137,18 +154,24 @@ impl Machine {
             self.is_connecting = true;
             self.outputs.push_back(Output::Connect);
         }
-        if self.last_received.after(self.silence_max) > now {
-            return;
-        }
-        if self.is_live() {
+        let is_silent = self.last_received.after(self.silence_max) <= now;
+        let is_over = !self.alone && self.leased_until <= now;
+        if self.is_live() && is_silent {
             self.outputs.push_back(Output::Close);
             self.lose(now, format!("the controller has been silent for {}", self.silence_max));
+        } else if self.is_connected() && is_over {
+            // The controller does not know that the rates are other ones now; a hello tells it.
+            self.outputs.push_back(Output::Close);
+            self.lose(now, "the controller has received no report for a whole lease".into());
         }
-        if !self.alone {
+        if !self.alone && (is_silent || is_over) {
             self.alone = true;
-            if let Some(change) = self.plan.fall_back(self.fallback) {
-                self.outputs.push_back(Output::Install(change));
-            }
+            // With a lease the last rates are no choice: they may be others' by now.
+            let change = match self.leased_until {
+                Time::MAX => self.plan.fall_back(self.fallback),
+                _ => self.plan.resign(),
+            };
+            self.outputs.extend(change.map(Output::Install));
         }
     }
 
@@ -157,6 +180,7 @@ impl Machine {
         self.is_connecting = false;
         self.session.on_connected();
         self.last_received = now;
+        self.sent = [(0, now)].into();
         let hello = Hello::Stage { version: VERSION, info: self.info.clone() };
         self.outputs.push_back(Output::Hello(hello));
     }
@@ -196,12 +220,33 @@ impl Machine {
                 // Less than ten of the shortest cycles would mistake a busy machine for a dead one.
                 self.silence_max = silence_max.max(RETRY_FIRST);
                 self.fallback = fallback;
+                if fallback == Fallback::Unlimited {
+                    self.leased_until = Time::MAX;
+                }
                 self.noticed.clear();
             }
-            ToStage::Refused { .. } | ToStage::Unused => {}
+            ToStage::Refused { .. } => {}
+            ToStage::Lease { round, length } => self.renew(round, length),
             ToStage::Apply { revision, rules } => self.apply(revision, &rules),
             ToStage::Collect { round, detail } => {
+                // It is sent later than now: a lease from now on is the shorter one.
+                self.sent.truncate(REPORTS_MAX);
+                self.sent.push_back((round, now));
                 self.outputs.push_back(Output::Report { round, detail });
+            }
+        }
+    }
+
+    /// The controller has received the report of this round.
+    fn renew(&mut self, round: u64, length: Span) {
+        while let Some((sent, at)) = self.sent.pop_front() {
+            if sent == round {
+                let before =
+                    if self.leased_until == Time::MAX { Time::ZERO } else { self.leased_until };
+                self.leased_until = before.max(at.after(length));
+                // It may be named once more.
+                self.sent.push_front((sent, at));
+                return;
             }
         }
     }

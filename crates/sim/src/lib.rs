@@ -85,6 +85,7 @@ pub mod rng;
 pub mod scenario;
 pub mod seeds;
 pub mod simulation;
+mod stages;
 pub mod time;
 pub mod trace;
 mod trial;

@@ -13,6 +13,7 @@ mod bricks;
 mod cluster;
 mod data_nodes;
 mod nodes;
+mod stages;
 mod storm;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::trial::{LOOKS, Look, Phases, Trial};
 use bricks::BrickTrial;
 use cluster::ClusterTrial;
 use data_nodes::DataNodeTrial;
+use stages::StageTrial;
 use storm::StormTrial;
 
 /// A kind of simulation under faults.
@@ -45,12 +47,21 @@ pub enum Kind {
     OneSided,
     /// Data nodes among which a controller divides promises.
     DataNodes,
+    /// Programs on several hosts whose links are cut, and one controller.
+    Stages,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Cluster, Self::Bytes, Self::Storm, Self::Bricks, Self::OneSided, Self::DataNodes];
+    pub const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::Bytes,
+        Self::Storm,
+        Self::Bricks,
+        Self::OneSided,
+        Self::DataNodes,
+        Self::Stages,
+    ];
 
     /// The kind with this name, which is an option of `cargo xtask seeds`.
     pub fn named(name: &str) -> Option<Self> {
@@ -67,6 +78,7 @@ impl fmt::Display for Kind {
             Self::Bricks => "bricks",
             Self::OneSided => "one-sided",
             Self::DataNodes => "data-nodes",
+            Self::Stages => "stages",
         })
     }
 }
@@ -98,6 +110,7 @@ pub fn check(kind: Kind, seed: u64) -> Result<u64, Violation> {
         Kind::Bricks => run(BrickTrial::new(seed)),
         Kind::OneSided => run(OneSidedTrial::new(seed)),
         Kind::DataNodes => run(DataNodeTrial::new(seed)),
+        Kind::Stages => run(StageTrial::new(seed)),
     };
     result.map_err(|(at, what)| Violation { kind, seed, at, what })
 }

@@ -57,6 +57,11 @@ pub(crate) trait Peers: Sized {
     /// A controller's process, which knows the policy. Only the first knows that it is the first.
     fn controller(&self, now: Time, incarnation: u32) -> Controller;
 
+    /// The identity of a peer, as the controller's host knows it.
+    fn identity(_hello: &Hello) -> Peer {
+        Peer::default()
+    }
+
     /// A peer's process.
     fn process(&self, now: Time, peer: u16, incarnation: u32) -> Self::Process;
 
@@ -412,7 +417,7 @@ impl<K: Peers> Simulation<K> {
             Content::Hello(hello) => {
                 host.at_controller = Some(connection);
                 self.open.insert(connection);
-                machine.on_hello(now, connection, Peer::default(), hello);
+                machine.on_hello(now, connection, K::identity(&hello), hello);
             }
             Content::FromPeer(message) => machine.on_message(now, connection, message),
             _ => {

@@ -41,6 +41,11 @@ fn shares_of_data_nodes_add_up_to_what_is_promised() {
 }
 
 #[test]
+fn hosts_have_no_more_than_the_capacity_and_what_they_are_promised() {
+    all_hold(Kind::Stages, 200);
+}
+
+#[test]
 fn a_seed_is_a_run() {
     for kind in Kind::ALL {
         assert_eq!(check(kind, 5), check(kind, 5));

@@ -145,7 +145,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
         ToStage::Welcome { version, stage, silence_max, fallback },
         ToStage::Apply { revision: 1, rules },
         ToStage::Collect { round: 5, detail: true },
-        ToStage::Unused,
+        ToStage::Lease { round: 5, length: silence_max },
         ToStage::Refused { version, reason: "full".into(), retry: true },
     ]
 }

@@ -218,7 +218,7 @@ fn check_change(change: &Change) {
 
 fn message(tape: &mut Tape<'_>) -> ToStage {
     match tape.below(16) {
-        0 => ToStage::Unused,
+        0 => ToStage::Lease { round: tape.number(), length: Span(tape.number() >> 20) },
         1 => ToStage::Collect { round: tape.number(), detail: tape.flag() },
         2 if tape.byte() > 200 => ToStage::Refused {
             version: tape.word() as u16,

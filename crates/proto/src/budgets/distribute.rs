@@ -6,6 +6,12 @@
 //! far below a bucket's burst. And a small decrease that is not worth a message is sent after all
 //! where the sum, or the sum of one tenant, needs it.
 //!
+//! That is not so for stages of other hosts, whose links are slow, and cut without a notice. What
+//! such a stage has given up counts as its own until it has answered (`Bucket::bound`), and no
+//! other stage is given more than the bounds of all leave. So the rates in force add up to the
+//! budget or less, whatever happens to messages; a share moves from host to host in one round trip
+//! and the wait of a settlement.
+//!
 //! A stage that joins between two decisions gets the free part of the budget; where none is free, a
 //! part of one hundredth of the budget. The other stages make room a moment later.
 
@@ -48,14 +54,20 @@ impl Budgets {
         let policy = &active.policy;
         let (mut decreases, mut increases) = (Vec::new(), Vec::new());
         for unit in UNITS {
-            let goals = decide(policy, unit, &self.stages, true);
+            let mut goals = decide(policy, unit, &self.stages, true);
+            keep_bounds(policy, unit, &self.stages, &mut goals);
             let pressure = Pressure::new(policy, unit, &self.stages, &goals);
             let safe_rates = safe_rates(policy, unit, &self.stages);
             for ((stage, share, bucket), goal) in buckets(&self.stages, unit).zip(goals) {
                 let rate = bucket_rate(policy, &self.stages[&stage], unit, goal);
                 let tenant = self.stages[&stage].shares[share].tenant;
+                if self.stages[&stage].is_lost {
+                    continue;
+                }
+                let is_leased = self.stages[&stage].peer.is_remote();
                 let safe = safe_rates[tenant];
-                let has_safe = safe == bucket.safe || policy.fallback != Fallback::Reservation;
+                let is_used = is_leased || policy.fallback == Fallback::Reservation;
+                let has_safe = safe == bucket.safe || !is_used;
                 if has_safe && (goal, rate) == (bucket.goal, bucket.rate) {
                     continue;
                 }
@@ -80,13 +92,15 @@ impl Budgets {
         let Some(active) = &self.active else { return };
         changes.sort_by_key(|change| change.stage);
         for changes in changes.chunk_by(|one, next| one.stage == next.stage) {
-            let Some(stage) = self.stages.get_mut(&changes[0].stage) else { continue };
+            let id = changes[0].stage;
+            let Some(stage) = self.stages.get_mut(&id) else { continue };
+            let is_remote = stage.peer.is_remote();
             let mut rules = Vec::with_capacity(changes.len());
             for change in changes {
                 let share = &mut stage.shares[change.share];
                 let Some(bucket) = &mut share.buckets[change.unit as usize] else { continue };
                 let (rate, safe) = (bucket.rate, bucket.safe);
-                (bucket.goal, bucket.rate, bucket.safe) = (change.goal, change.rate, change.safe);
+                bucket.set(change.goal, change.rate, change.safe, is_remote);
                 let tenant = &active.policy.tenants[share.tenant];
                 if safe != change.safe {
                     let rates = Rates { safe: change.safe, now: change.rate };
@@ -99,8 +113,10 @@ impl Budgets {
             }
             if !rules.is_empty() {
                 self.totals.updates = self.totals.updates.saturating_add(rules.len() as u64);
-                let message = ToStage::Apply { revision: active.revision, rules };
-                self.outbox.send(PeerId::Stage(changes[0].stage), ToPeer::Stage(message));
+                let revision = active.revision;
+                stage.on_sent(revision, &rules);
+                let message = ToPeer::Stage(ToStage::Apply { revision, rules });
+                self.outbox.send(PeerId::Stage(id), message);
             }
         }
     }
@@ -119,10 +135,15 @@ impl Budgets {
             let Some(stage) = self.stages.get_mut(&id) else { return };
             for (share, goal) in own {
                 let tenant = stage.shares[share].tenant;
-                let goal = headroom.take(tenant, goal);
+                let is_remote = stage.peer.is_remote();
+                let bound = stage.shares[share].bucket(unit).map_or(0, |bucket| bucket.bound);
+                let goal = match goal.checked_sub(bound) {
+                    None | Some(0) => goal,
+                    Some(more) => bound.saturating_add(headroom.take(tenant, more)),
+                };
                 let rate = bucket_rate(&active.policy, stage, unit, goal);
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
-                    (bucket.goal, bucket.rate, bucket.safe) = (goal, rate, safe[tenant]);
+                    bucket.set(goal, rate, safe[tenant], is_remote);
                 }
             }
         }
@@ -136,17 +157,20 @@ impl Budgets {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
         for unit in UNITS {
-            // A silent stage finds the new policy when it reads on; no old share is held.
-            let goals = decide(&active.policy, unit, &self.stages, false);
+            // A silent stage finds the new policy when it reads on; no old share is held but those
+            // of stages that cannot read it.
+            let mut goals = decide(&active.policy, unit, &self.stages, false);
+            keep_bounds(&active.policy, unit, &self.stages, &mut goals);
             let safe = safe_rates(&active.policy, unit, &self.stages);
             let keys = buckets(&self.stages, unit).map(|(stage, share, _)| (stage, share));
             let decided: Vec<_> = keys.zip(goals).collect();
             for ((id, share), goal) in decided {
                 let Some(stage) = self.stages.get_mut(&id) else { continue };
                 let rate = bucket_rate(&active.policy, stage, unit, goal);
-                let tenant = stage.shares[share].tenant;
+                let (tenant, is_remote) = (stage.shares[share].tenant, stage.peer.is_remote());
+                let safe = if stage.is_lost { 0 } else { safe[tenant] };
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
-                    (bucket.goal, bucket.rate, bucket.safe) = (goal, rate, safe[tenant]);
+                    bucket.set(goal, rate, safe, is_remote);
                 }
             }
         }
@@ -163,7 +187,10 @@ impl Budgets {
 
     /// Sends a stage all of its rules.
     fn send_all(&mut self, id: StageId) {
-        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get_mut(&id)) else { return };
+        if stage.is_lost {
+            return;
+        }
         let served: Vec<usize> = stage.shares.iter().map(|share| share.tenant).collect();
         let rates = |tenant: usize, unit: Unit| {
             let share = stage.share_of(tenant).map(|index| &stage.shares[index]);
@@ -171,8 +198,9 @@ impl Budgets {
             bucket.map_or(Rates::default(), |b| Rates { safe: b.safe, now: b.rate })
         };
         let rules = rules(&active.policy, &served, stage.home, rates);
-        let message = ToStage::Apply { revision: active.revision, rules };
-        self.send(id, message);
+        let revision = active.revision;
+        stage.on_sent(revision, &rules);
+        self.send(id, ToStage::Apply { revision, rules });
     }
 
     /// Publishes the rates of tenants that changed by more than the threshold.
@@ -205,14 +233,15 @@ fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize,
     })
 }
 
-/// The goals of all [`buckets`], in their order. If `hold`, silent stages keep theirs.
+/// The goals of all [`buckets`], in their order. If `hold`, silent stages keep theirs; those that
+/// are lost keep theirs in any case.
 fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> {
     let mut entries: Vec<TenantAtStage> = Vec::new();
     for stage in stages.values() {
-        let is_held = hold && stage.silent_since.is_some();
+        let is_held = stage.is_lost || (hold && stage.silent_since.is_some());
         for share in &stage.shares {
             let Some(bucket) = share.bucket(unit) else { continue };
-            let held = is_held.then_some(bucket.goal);
+            let held = is_held.then_some(bucket.bound);
             entries.push(TenantAtStage {
                 tenant: share.tenant,
                 demand: bucket.wanted,
@@ -223,6 +252,27 @@ fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> 
     }
     solve(policy, unit, &mut entries);
     entries.into_iter().map(|entry| entry.goal).collect()
+}
+
+/// Lowers goals so that no stage is given what a stage of another host may still enforce.
+fn keep_bounds(policy: &Policy, unit: Unit, stages: &Stages, goals: &mut [u64]) {
+    if !stages.values().any(|stage| stage.peer.is_remote()) {
+        return;
+    }
+    let mut headroom = Headroom::new(policy, unit, stages);
+    for ((id, share, bucket), goal) in buckets(stages, unit).zip(&mut *goals) {
+        let stage = &stages[&id];
+        if !stage.peer.is_remote() {
+            let used = &mut headroom.used[stage.shares[share].tenant];
+            *used = used.saturating_sub(bucket.bound.saturating_sub(*goal));
+        }
+    }
+    for ((id, share, bucket), goal) in buckets(stages, unit).zip(goals) {
+        if let Some(more @ 1..) = goal.checked_sub(bucket.bound) {
+            let tenant = stages[&id].shares[share].tenant;
+            *goal = bucket.bound.saturating_add(headroom.take_free(tenant, more)).max(1);
+        }
+    }
 }
 
 /// The sum of the goals of each tenant's stages, by the tenant's index.
@@ -259,8 +309,17 @@ fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
 /// of either: a program must not stand still because a controller does.
 fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     let mut counts = alloc::vec![0u64; policy.tenants.len()];
-    for share in stages.values().flat_map(|stage| &stage.shares) {
-        counts[share.tenant] += 1;
+    // What stages without a connection may have, which nobody takes from them.
+    let mut lost = alloc::vec![0u64; policy.tenants.len()];
+    for (stage, share) in
+        stages.values().flat_map(|stage| stage.shares.iter().map(move |share| (stage, share)))
+    {
+        if stage.is_lost {
+            let safe = share.bucket(unit).map_or(0, |bucket| bucket.safe_bound);
+            lost[share.tenant] = lost[share.tenant].saturating_add(safe);
+        } else {
+            counts[share.tenant] += 1;
+        }
     }
     let mut all = Unreserved::default();
     let mut groups = alloc::vec![Unreserved::default(); policy.groups.len()];
@@ -276,7 +335,7 @@ fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     }
     policy.groups.iter().filter_map(|group| own(Some(group))).for_each(|it| all.count(Some(it)));
     let free = policy.budget.get(unit).map_or(u64::MAX, |budget| all.part_of(budget));
-    let safe = |(tenant, count): (&Tenant, u64)| {
+    let safe = |((tenant, count), lost): ((&Tenant, u64), u64)| {
         let group = policy.group_of(tenant);
         let rate = tenant.reservation.get(unit).unwrap_or_else(|| {
             let limit = group.and_then(|group| group.promise.limit.get(unit));
@@ -289,10 +348,10 @@ fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
         });
         match rate.min(tenant.limit.get(unit).unwrap_or(u64::MAX)) {
             u64::MAX => u64::MAX,
-            rate => (rate / count.max(1)).max(1),
+            rate => (rate.saturating_sub(lost) / count.max(1)).max(1),
         }
     };
-    policy.tenants.iter().zip(counts).map(safe).collect()
+    policy.tenants.iter().zip(counts).zip(lost).map(safe).collect()
 }
 
 /// What reservations leave of a whole, and how many tenants without one share that.
@@ -374,17 +433,30 @@ impl Pressure {
 struct Headroom<'a> {
     policy: &'a Policy,
     unit: Unit,
-    /// The sum of the goals of each tenant.
+    /// The sum of what the stages of each tenant may enforce.
     used: Vec<u64>,
 }
 
 impl<'a> Headroom<'a> {
     fn new(policy: &'a Policy, unit: Unit, stages: &Stages) -> Self {
-        Self { policy, unit, used: in_force(policy, unit, stages) }
+        let mut used = alloc::vec![0u64; policy.tenants.len()];
+        for (stage, share, bucket) in buckets(stages, unit) {
+            let used = &mut used[stages[&stage].shares[share].tenant];
+            *used = used.saturating_add(bucket.bound);
+        }
+        Self { policy, unit, used }
     }
 
-    /// Takes at most `wanted` for a tenant.
-    fn take(&mut self, tenant: usize, wanted: u64) -> u64 {
+    /// Takes at most `wanted` for a tenant, of what is free.
+    fn take_free(&mut self, tenant: usize, wanted: u64) -> u64 {
+        let left = |(cap, used): (Option<u64>, u64)| Some(cap?.saturating_sub(used));
+        let taken = self.caps(tenant).into_iter().filter_map(left).fold(wanted, u64::min);
+        self.used[tenant] = self.used[tenant].saturating_add(taken);
+        taken
+    }
+
+    /// The caps that hold for a tenant, and how much of each is used.
+    fn caps(&self, tenant: usize) -> [(Option<u64>, u64); 3] {
         let all = self.used.iter().fold(0u64, |sum, used| sum.saturating_add(*used));
         let promise = &self.policy.tenants[tenant];
         let group = self.policy.group_of(promise);
@@ -394,13 +466,17 @@ impl<'a> Headroom<'a> {
             let tenants = tenants.filter(|(it, _)| it.group == promise.group);
             tenants.fold(0u64, |sum, (_, used)| sum.saturating_add(*used))
         };
-        let caps = [
+        [
             (self.policy.budget.get(self.unit), all),
             (promise.limit.get(self.unit), self.used[tenant]),
             (group, group.map_or(0, |_| of_group())),
-        ];
+        ]
+    }
+
+    /// Takes at most `wanted` for a tenant's stage that starts.
+    fn take(&mut self, tenant: usize, wanted: u64) -> u64 {
         let mut taken = wanted;
-        for (cap, used) in caps {
+        for (cap, used) in self.caps(tenant) {
             let Some(cap) = cap else { continue };
             let left = cap.saturating_sub(used);
             let with_start = cap.saturating_add(cap / START_PART).saturating_sub(used);

@@ -43,6 +43,10 @@ pub(super) struct Stage {
     /// Rounds missed since the last report.
     pub(super) missed: u32,
     pub(super) silent_since: Option<Time>,
+    /// When its last report arrived, or its hello, and the round of that.
+    pub(super) received: (Time, u64),
+    /// Whether it has no connection, and may enforce its rates nevertheless.
+    pub(super) is_lost: bool,
     pub(super) processes: u32,
     pub(super) coverage: Coverage,
     pub(super) device_bytes: u64,
@@ -107,6 +111,13 @@ pub(super) struct Bucket {
     pub(super) rate: u64,
     /// The rate that was sent as safe without a controller.
     pub(super) safe: u64,
+    /// The highest goal that the stage may enforce, and the highest safe rate that it may have:
+    /// those of a stage of another host fall only once it has answered.
+    pub(super) bound: u64,
+    pub(super) safe_bound: u64,
+    /// The number of the message that changed it last, and whether a change is in none yet.
+    changed_in: u64,
+    is_unsent: bool,
     waited_seen: Option<u64>,
     waited: u64,
     waiting_now: u32,
@@ -193,6 +204,8 @@ impl Stage {
             owes: false,
             missed: 0,
             silent_since: None,
+            received: (now, 0),
+            is_lost: false,
             processes: 0,
             coverage: Coverage::default(),
             device_bytes: 0,
@@ -255,6 +268,39 @@ impl Stage {
         if rules.first() == Some(&Rule::CLEAR) {
             (answers.whole, answers.revision) = (answers.sent, revision);
         }
+        let number = answers.sent;
+        for bucket in self.shares.iter_mut().flat_map(|share| share.buckets.iter_mut().flatten()) {
+            if core::mem::take(&mut bucket.is_unsent) {
+                bucket.changed_in = number;
+            }
+        }
+    }
+
+    /// What may be in force at a stage of another host that was cut off for longer than its lease:
+    /// its safe rates, and no more than before.
+    pub(super) fn resign(&mut self) {
+        for bucket in self.shares.iter_mut().flat_map(|share| share.buckets.iter_mut().flatten()) {
+            bucket.bound = bucket.bound.min(bucket.safe_bound);
+            bucket.goal = bucket.bound;
+        }
+    }
+
+    /// Takes over what the same process may still enforce of the rules on its last connection.
+    pub(super) fn inherit(&mut self, earlier: &Self) {
+        for share in &mut self.shares {
+            let Some(index) = earlier.share_of(share.tenant) else { continue };
+            for (bucket, earlier) in share.buckets.iter_mut().zip(&earlier.shares[index].buckets) {
+                if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
+                    (bucket.bound, bucket.safe_bound) = (earlier.bound, earlier.safe_bound);
+                }
+            }
+        }
+    }
+
+    /// Whether it has more than it is to have, until it answers.
+    pub(super) fn is_awaited(&self) -> bool {
+        let mut buckets = self.shares.iter().flat_map(|share| share.buckets.iter().flatten());
+        buckets.any(|bucket| bucket.bound > bucket.goal || bucket.safe_bound > bucket.safe)
     }
 
     /// Takes in the answer to rules, and returns whether it is a new refusal. A refusal is kept
@@ -267,6 +313,11 @@ impl Stage {
         }
         answers.answered += 1;
         let (answered, whole, revision) = (answers.answered, answers.whole, answers.revision);
+        if error.is_none() {
+            for share in &mut self.shares {
+                share.buckets.iter_mut().flatten().for_each(|bucket| bucket.on_answered(answered));
+            }
+        }
         if answered < whole {
             // Newer rules are on their way to it.
             return false;
@@ -445,6 +496,22 @@ impl Share {
 }
 
 impl Bucket {
+    /// Decides its goal, the rate for it and the safe rate, which the next message carries. Rules
+    /// reach a stage of this machine at once, and one of another host late or never.
+    pub(super) fn set(&mut self, goal: u64, rate: u64, safe: u64, is_remote: bool) {
+        (self.goal, self.rate, self.safe) = (goal, rate, safe);
+        let kept = if is_remote { (self.bound, self.safe_bound) } else { (0, 0) };
+        (self.bound, self.safe_bound) = (kept.0.max(goal), kept.1.max(safe));
+        self.is_unsent = true;
+    }
+
+    /// The stage has taken the messages up to this number.
+    fn on_answered(&mut self, number: u64) {
+        if !self.is_unsent && self.changed_in <= number {
+            (self.bound, self.safe_bound) = (self.goal, self.safe);
+        }
+    }
+
     /// The stage's demand per second; none before a report, or if the demand has no bound.
     pub(super) fn known_demand(&self) -> Option<u64> {
         (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)

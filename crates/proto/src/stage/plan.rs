@@ -408,16 +408,27 @@ impl Plan {
         change
     }
 
+    /// Goes over to the safe rates after a lease: none is higher than before, as the controller may
+    /// have given the difference to others. Returns the change to the segment, if any.
+    pub fn resign(&mut self) -> Option<Change> {
+        self.set_rates(|safe, now| if now.per_second() < safe.per_second() { now } else { safe })
+    }
+
     /// Puts the policy's fallback in force, and returns the change to the segment, if any.
     pub fn fall_back(&mut self, fallback: Fallback) -> Option<Change> {
+        self.set_rates(|safe, now| match fallback {
+            Fallback::Keep => now,
+            Fallback::Reservation => safe,
+            Fallback::Unlimited => Throughput::new(safe.unit(), u64::MAX),
+        })
+    }
+
+    /// Sets the rate of each bucket, from its safe rate and the one in force.
+    fn set_rates(&mut self, rate: impl Fn(Throughput, Throughput) -> Throughput) -> Option<Change> {
         let mut change = Change::default();
         for gate in self.gates.values_mut() {
             let GateSpec::TokenBucket { rate: safe, .. } = gate.spec else { continue };
-            let rate = match fallback {
-                Fallback::Keep => continue,
-                Fallback::Reservation => safe,
-                Fallback::Unlimited => Throughput::new(safe.unit(), u64::MAX),
-            };
+            let rate = rate(safe, gate.rate.unwrap_or(safe));
             if gate.rate != Some(rate) {
                 gate.rate = Some(rate);
                 let number = gate.number;

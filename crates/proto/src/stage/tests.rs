@@ -422,3 +422,54 @@ fn channels_that_pass_queue_gates_in_contradictory_order_are_refused() {
     ];
     install(&mut machine, with(&fine));
 }
+
+/// A stage of another host with a bucket: 50 in force, and `safe` without a controller.
+fn leased(fallback: Fallback, safe: u64) -> Machine {
+    let mut machine = connected(fallback);
+    machine.on_message(Time::ZERO, ToStage::Lease { round: 0, length: Span::SECOND });
+    install(&mut machine, vec![Rule::gate("kv", bucket(safe)), rate("kv", 50)]);
+    machine
+}
+
+#[test]
+fn rates_last_for_a_lease_from_the_last_report_that_arrived() {
+    let mut machine = leased(Fallback::Keep, 20);
+    let at = |ms: u64| Time(ms * MS);
+    machine.on_message(at(300), ToStage::Collect { round: 1, detail: false });
+    machine.on_message(at(600), ToStage::Collect { round: 2, detail: false });
+    // Round 2 is heard of, and not yet received as far as this stage knows.
+    machine.on_message(at(600), ToStage::Lease { round: 1, length: Span::SECOND });
+    machine.on_message(at(900), ToStage::Collect { round: 3, detail: false });
+    outputs(&mut machine);
+    assert_eq!(machine.next_deadline(), Some(at(1_300)));
+    machine.on_deadline(Time(at(1_300).0 - 1));
+    assert_eq!(outputs(&mut machine), []);
+    machine.on_deadline(at(1_300));
+    // A controller that asks and receives nothing is told by a new hello.
+    let change = Change { gates: vec![set_bucket(0, false, 20)], ..Change::default() };
+    let found = outputs(&mut machine);
+    assert!(
+        found.contains(&Output::Close) && found.contains(&Output::Install(change)),
+        "{found:?}"
+    );
+    assert!(machine.next_deadline().is_some_and(|next| next > at(1_300)), "it does not spin");
+}
+
+#[test]
+fn no_rate_rises_after_a_lease() {
+    for fallback in [Fallback::Keep, Fallback::Reservation] {
+        let mut machine = leased(fallback, 80);
+        machine.on_deadline(Time(Span::SECOND.0));
+        let installs = |output: &Output| matches!(output, Output::Install(_));
+        assert!(!outputs(&mut machine).iter().any(installs), "50 are left, of 80 that are safe");
+    }
+}
+
+#[test]
+fn a_controller_that_asks_for_no_limits_gives_no_lease() {
+    let mut machine = leased(Fallback::Keep, 20);
+    machine.on_message(Time::ZERO, welcome(Fallback::Unlimited));
+    machine.on_deadline(Time(Span::SECOND.0));
+    let change = Change { gates: vec![set_bucket(0, false, u64::MAX)], ..Change::default() };
+    assert!(outputs(&mut machine).contains(&Output::Install(change)));
+}

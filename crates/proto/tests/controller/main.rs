@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
 mod conversation;
+mod hosts;
 mod paper;
 mod resources;
 mod together;

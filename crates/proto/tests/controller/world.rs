@@ -148,6 +148,8 @@ pub(crate) struct ControllerTestbed {
     pub(crate) controller: Controller,
     pub(crate) stages: BTreeMap<ConnectionId, Fake>,
     pub(crate) events: Vec<Event>,
+    /// Whether stages that say hello are on other hosts.
+    pub(crate) is_remote: bool,
     /// Connections that the controller closed.
     pub(crate) closed: Vec<ConnectionId>,
     last: u64,
@@ -161,6 +163,7 @@ impl ControllerTestbed {
             controller: Controller::new(Time::ZERO, Setup::default(), policy),
             stages: BTreeMap::new(),
             events: Vec::new(),
+            is_remote: false,
             closed: Vec::new(),
             last: 0,
         }
@@ -189,7 +192,8 @@ impl ControllerTestbed {
             ..Fake::default()
         };
         self.stages.insert(connection, fake);
-        let peer = Peer { uid, pid, ..Peer::default() };
+        let certificate = self.is_remote.then(|| [String::from("ann")].into());
+        let peer = Peer { uid, pid, certificate, ..Peer::default() };
         self.controller.on_hello(self.now, connection, peer, Hello::Stage { version, info });
         self.settle();
         connection
