@@ -52,7 +52,6 @@ fn one_policy_holds_at_files_and_at_nodes_and_changes_at_both() {
     let count = Arc::clone(&served);
     let reader = thread::spawn(move || {
         for _ in 0..WORK.0 {
-            // A request may wait for longer than the client would.
             client.receive().expect("the gateway answers").1.expect("it is read");
             count.fetch_add(1, Ordering::Relaxed);
         }
