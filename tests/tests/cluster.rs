@@ -5,6 +5,7 @@ mod apart;
 mod bytes;
 mod classes;
 mod durable;
+mod end_to_end;
 mod explained;
 mod fenced;
 mod guarded;
