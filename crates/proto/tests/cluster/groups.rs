@@ -79,22 +79,38 @@ fn a_reservation_that_one_does_not_use_goes_to_its_group_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever tenants ask for, while links delay, and nodes are cut off and come back.
+    /// Whatever tenants ask for, while links delay, nodes are cut off and come back, the controller
+    /// dies and is started again, and the part of `a` changes.
     #[test]
     fn no_group_is_given_more_than_its_promise(
         group in 100..1500_u64,
         own in 0..=100_u64,
-        steps in prop::collection::vec((any::<[[u8; 3]; 3]>(), 0..6_u16, 1..900_u64), 1..8),
+        steps in prop::collection::vec((any::<[[u8; 3]; 3]>(), 0..12_u16, 1..900_u64), 1..8),
     ) {
         let fields = format!("reservation = \"{group} iops\", limit = \"{} iops\"", group + 50);
         let own = format!("reservation = \"{} iops\"", (own * group / 100).max(1));
         let mut world = ClusterTestbed::new(&policy(&fields, &own), 500, 3);
+        let mut is_led = true;
         world.links(slow(0, 30));
         for (rates, node, ms) in steps {
             for (tenant, rates) in ["a", "b", "out"].into_iter().zip(rates) {
                 demand(&mut world, tenant, rates.map(|rate| u32::from(rate) * 4));
             }
-            world.befall(Fault::Cut(node % 3, node < 3));
+            let fault = match node {
+                0..6 => Fault::Cut(node % 3, node < 3),
+                6..9 => Fault::Hangs(node % 3),
+                9 | 10 => {
+                    is_led = !is_led;
+                    if is_led { Fault::ControllerReturns } else { Fault::ControllerDies }
+                }
+                _ => {
+                    if is_led {
+                        world.apply(&policy(&fields, "reservation = \"50 iops\""));
+                    }
+                    Fault::Cut(0, false)
+                }
+            };
+            world.befall(fault);
             world.run(Span(ms * Span::MILLISECOND.0));
         }
     }
