@@ -1,9 +1,8 @@
 //! The tag: what every request carries from the first gate to the device.
 //!
 //! It is made once, where the request enters, and never derived again. Narrower carriers (two
-//! priority bits of an NVMe command, an I/O priority of Linux, a DSCP, an RDMA immediate) are
-//! projections of it, and all of them live in this file, so that no two places can disagree on what
-//! a class means on a wire.
+//! priority bits of an NVMe command, an I/O priority of Linux) are projections of it, and all of
+//! them live in this file, so that no two places can disagree on what a class means on a wire.
 
 use core::fmt;
 use core::num::NonZeroU8;

@@ -37,10 +37,10 @@
 //! little. The same follows where the latency is not that of a queue: then the device served as
 //! much as the pressure admitted, which is less and less.
 //!
-//! An interval in which requests wait and none completes is a *stall*. It changes no cost. While it
-//! lasts, and until requests are within the bound again, at most [`RECOVERY`] intervals, a small
-//! part of the budget is admitted. An interval in which the gate held nothing back raises nothing,
-//! and lowers no cost while requests are within the bound: low demand is no evidence.
+//! An interval in which requests wait and none completes is a *stall*. It changes no cost, and a
+//! small part of the budget is admitted while it lasts. An interval in which the gate held nothing
+//! back raises nothing, and lowers no cost while requests are within the bound: low demand is no
+//! evidence.
 //!
 //! The budget is never less than the reservations: they are admitted, and a device that cannot
 //! serve them is over its bound. [`DeviceBudget::is_short`] says so; the gate serves reservations
@@ -109,9 +109,6 @@ const CHANGE_MAX: f64 = 4.0;
 /// The least and the largest cost, in nanoseconds: no report may make one that is not a number.
 const COST_MIN: f64 = 1e-6;
 const COST_MAX: f64 = 1e12;
-
-/// Intervals after a stall in which no cost changes while requests take too long.
-pub const RECOVERY: u32 = 5;
 
 /// The budget is at least one part in so many of the start.
 pub const LEAST_PART: f64 = 64.0;
@@ -213,8 +210,6 @@ pub struct BudgetSearch {
     easy: u32,
     /// The step up, after the last such interval.
     step: f64,
-    /// Intervals in which a stall may still be recovered from.
-    stalled: u32,
 }
 
 impl BudgetSearch {
@@ -238,7 +233,6 @@ impl BudgetSearch {
             slow: 0,
             easy: 0,
             step: 0.0,
-            stalled: 0,
         }
     }
 
@@ -254,7 +248,6 @@ impl BudgetSearch {
         if operations == 0.0 {
             self.pressure = 1.0;
             if sample.is_waiting {
-                self.stalled = RECOVERY;
                 self.pressure = PRESSURE_STALLED;
             }
             return self.budget();
@@ -264,10 +257,7 @@ impl BudgetSearch {
         }
         let served = self.time(&amounts) / sample.interval.0.max(1) as f64;
         let missing = self.missing(sample);
-        if self.stalled > 0 {
-            self.stalled = if sample.p99 > self.bound { self.stalled - 1 } else { 0 };
-            self.pressure = if self.stalled > 0 { PRESSURE_MIN / 2.0 } else { 1.0 };
-        } else if self.is_easy(sample.p99) {
+        if self.is_easy(sample.p99) {
             let is_served = served >= self.pressure * SERVED_PART;
             self.grow(sample.is_held && is_served, missing);
         } else {
