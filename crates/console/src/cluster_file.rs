@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use tidegate_algo::allocation::admission::Shortage;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Node;
+use tidegate_model::gate::{Throughput, Unit};
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
@@ -74,7 +75,11 @@ impl ClusterFile {
         let spans: ClusterSpans = toml::from_str(&self.text).unwrap_or_default();
         let mut labels = Vec::new();
         for (entry, node) in spans.node.iter().zip(&self.cluster.nodes) {
-            if let (Some(entry), Some(capacity)) = (&entry.capacity, node.capacity)
+            let capacity = match shortage.capacity.unit() {
+                Unit::Operations => node.capacity.map(Throughput::Operations),
+                Unit::Bytes => node.bandwidth.map(Throughput::Bandwidth),
+            };
+            if let (Some(entry), Some(capacity)) = (&entry.capacity, capacity)
                 && shortage.nodes.contains(&node.name)
             {
                 labels.push(label(format!("{} can do {capacity}", node.name), entry.span()));

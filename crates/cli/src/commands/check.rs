@@ -141,6 +141,9 @@ struct ClusterSummary<'a> {
     pools: u64,
     /// None if a node does not state its capacity.
     capacity_operations_per_second: Option<u64>,
+    /// None if a node does not state its bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity_bytes_per_second: Option<u64>,
     /// Sums over data nodes: of their capacities, and of the rates of one client at each.
     data_node_operations_per_second: u64,
     data_node_client_operations_per_second: u64,
@@ -166,7 +169,10 @@ impl ClusterSummary<'_> {
         let can = |rate: u64| format!(" that can do {}", amounts::iops(rate));
         let file = format!(" of {}", self.file);
         let nodes = amounts::plural(self.nodes, "node");
-        let nodes_can = self.capacity_operations_per_second.map_or_else(String::new, can);
+        let in_bytes = |rate: u64| format!(" and {}", amounts::bandwidth(rate));
+        let in_bytes = self.capacity_bytes_per_second.map_or_else(String::new, in_bytes);
+        let nodes_can = |rate: u64| can(rate) + &in_bytes;
+        let nodes_can = self.capacity_operations_per_second.map_or_else(String::new, nodes_can);
         let data_nodes = amounts::plural(self.data_nodes, "data node");
         let one = amounts::iops(self.data_node_client_operations_per_second);
         let data_nodes_can =
@@ -325,6 +331,12 @@ fn cluster_summary<'a>(policy: &Policy, file: &'a ClusterFile) -> ClusterSummary
         capacity_operations_per_second: capacities
             .map(|capacity| capacity.map(|iops| iops.0))
             .sum(),
+        capacity_bytes_per_second: cluster
+            .nodes
+            .iter()
+            .map(|node| node.bandwidth.map(|rate| rate.0))
+            .sum::<Option<u64>>()
+            .filter(|_| !cluster.nodes.is_empty()),
         data_node_operations_per_second: sum(&mut cluster
             .data_nodes
             .iter()

@@ -377,3 +377,28 @@ fn a_folder_that_cannot_be_measured_is_named() {
     let both = ["check", "file", "--calibrate", "."];
     assert_eq!(tidegate(directory.path()).args(both).output().unwrap().status.code(), Some(2));
 }
+
+#[test]
+fn nodes_that_cannot_keep_bytes_are_shown_with_their_bandwidth() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = "[[node]]\nname = \"x\"\nmemory = true\ncapacity = [\"20k iops\", \"100MiB/s\"]\n";
+    let volume = "[[volume]]\nname = \"db\"\nsize = \"1MiB\"\ntenant = \"oltp\"\nnodes = \"x\"\n";
+    fs::write(directory.path().join("cluster.toml"), format!("{node}{volume}")).unwrap();
+    let check = |rate: &str| {
+        let policy = format!(
+            "[[resource]]\nname = \"cluster\"\n[[tenant]]\nname = \"oltp\"\n\
+             on.cluster.reservation = {rate:?}\n"
+        );
+        fs::write(directory.path().join("policy.toml"), policy).unwrap();
+        let mut command = tidegate(directory.path());
+        command.args(["check", "policy.toml", "--cluster", "cluster.toml"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), text + &String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = check("20MiB/s");
+    assert!(code == Some(0) && text.contains("that can do 20k iops and 100 MiB/s"), "{text}");
+    let (code, text) = check("101MiB/s");
+    assert!(code == Some(4) && text.contains("x can do 100MiB/s"), "{text}");
+    assert!(!text.contains("x can do 20k iops"), "{text}");
+}
