@@ -31,14 +31,16 @@
 //! has counted so far.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
-use tidegate_model::policy::Tenant;
+use tidegate_model::gate::Throughput;
+use tidegate_model::policy::{GateKind, Tenant};
 use tidegate_model::{Event, GatewayId, NodeId, Policy, Span, Time, Waits};
 
-use crate::cluster::message::ToNode;
+use crate::cluster::message::{ToNode, UNITS};
 use crate::cluster::status::{
     ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
     VolumeFaultStatus,
@@ -131,11 +133,25 @@ struct TenantParameters {
     weight: u32,
     reservation: Option<u64>,
     limit: Option<u64>,
+    /// Limits that hold beside it on a named resource, for people: in bytes, and of its group.
+    other_limits: Vec<String>,
 }
 
 impl TenantParameters {
-    fn of(tenant: &Tenant) -> Self {
+    fn of(policy: &Policy, tenant: &Tenant) -> Self {
+        let mut other_limits = Vec::new();
+        if policy.resource_at(GateKind::Node).is_some() {
+            other_limits.extend(tenant.limit.bandwidth.map(|rate| format!("{rate}")));
+            let group = policy.group_of(tenant);
+            for unit in UNITS {
+                let limit = group.and_then(|group| Some((group, group.promise.limit.get(unit)?)));
+                other_limits.extend(limit.map(|(group, limit)| {
+                    format!("{} of group {}", Throughput::new(unit, limit), group.name)
+                }));
+            }
+        }
         Self {
+            other_limits,
             name: tenant.name.clone(),
             weight: tenant.weight,
             reservation: tenant.reservation.operations.map(|iops| iops.0),
@@ -189,7 +205,8 @@ impl ClusterStats {
             gateway.tenants = moved(&earlier, &self.indexes, &mut gateway.tenants);
             gateway.latency.retain(&self.indexes);
         }
-        self.parameters = policy.tenants.iter().map(TenantParameters::of).collect();
+        let of = |tenant| TenantParameters::of(policy, tenant);
+        self.parameters = policy.tenants.iter().map(of).collect();
         self.revision = revision;
     }
 

@@ -280,14 +280,21 @@ impl Case<'_> {
     }
 
     fn limit(&self, at: usize) -> (String, String) {
-        let Some(limit) = self.parameters().limit else {
-            let why = "it had a limit until the policy was changed".into();
-            return (why, "nothing has to: the policy in force has no limit for it".into());
-        };
+        let TenantParameters { limit, other_limits, .. } = self.parameters();
         let got = self.there.iter().map(Doing::per_second).sum();
         let (held, seconds) = (self.there[at].limited, self.work(at).readings);
         let when = format!("requests waited for it in {held} of {seconds} s");
-        let (limit, got_iops) = (Iops(limit), Iops(got));
+        let got_iops = Iops(got);
+        if !other_limits.is_empty() {
+            let own = limit.map(|limit| format!("{}", Iops(limit)));
+            let limits: Vec<String> = own.into_iter().chain(other_limits.iter().cloned()).collect();
+            let why = format!("one of its limits is used up, {}: {when}", listed(&limits));
+            return (why, "raise that limit; status has what it was served in each unit".into());
+        }
+        let Some(limit) = limit.map(Iops) else {
+            let why = "it had a limit until the policy was changed".into();
+            return (why, "nothing has to: the policy in force has no limit for it".into());
+        };
         if permille(got, limit.0) >= USED_UP_PERMILLE {
             let why = format!("its limit of {limit} is used up: it got {got_iops}, and {when}");
             return (why, "raise the limit; it asks for more than that".into());

@@ -3,6 +3,7 @@
 use alloc::string::ToString;
 
 use proptest::prelude::*;
+use tidegate_model::policy::GateKind;
 use tidegate_model::{NodeId, Policy};
 
 use super::*;
@@ -179,6 +180,32 @@ fn a_limit_is_used_up_or_met_by_bursts() {
     let (_, why, help) = cause(&ten_seconds(Discipline::Token, 1, &[bursts]), "backup");
     assert!(why.contains("spread evenly over time") && why.contains("it got 400 iops"), "{why}");
     assert_eq!(help, "raise the limit, or send requests more evenly");
+}
+
+#[test]
+fn limits_in_bytes_and_of_groups_are_named() {
+    let policy = r#"
+        [[resource]]
+        name = "cluster"
+        [[group]]
+        name = "nightly"
+        on.cluster.limit = "9k iops"
+        [[tenant]]
+        name = "oltp"
+        [[tenant]]
+        name = "backup"
+        group = "nightly"
+        on.cluster.limit = ["2k iops", "16MiB/s"]
+    "#;
+    let backup = Pace { tenant: BACKUP, served: 500, limit: 15, device: 1, ..IDLE };
+    let mut stats = ten_seconds(Discipline::Token, 1, &[backup]);
+    stats.apply(2, &Policy::parse(policy).unwrap().at(GateKind::Node));
+    let (rule, why, help) = cause(&stats, "backup");
+    assert_eq!(rule, Rule::Limit);
+    let limits = "one of its limits is used up, 2k iops, 16MiB/s and 9k iops of group nightly: \
+                  requests waited for it in 10 of 10 s";
+    assert_eq!(why, limits);
+    assert!(help.starts_with("raise that limit"), "{help}");
 }
 
 #[test]
