@@ -8,16 +8,16 @@ const USAGE: &str = "\
 Runs simulations under faults, each made from a number; of every kind, or of one:
 --cluster storage nodes, --bytes storage nodes that promise bytes, --storm storage
 nodes under dozens of faults, --bricks bricks under DSFQ, --one-sided clients of a
-data node, --data-nodes data nodes that share promises. With --durability it runs
-histories of writes, flushes, kills, crashes and
+data node, --data-nodes data nodes that share promises, --stages programs of several
+hosts. With --durability it runs histories of writes, flushes, kills, crashes and
 failing syncs over nodes and gateways as they are.
 
 Usage: cargo xtask seeds [--KIND] COUNT        the first so many
        cargo xtask seeds [--KIND] --seed N     one, again";
 
 /// The kinds that the simulator runs.
-const KINDS: [&str; 6] =
-    ["--cluster", "--bytes", "--storm", "--bricks", "--one-sided", "--data-nodes"];
+const KINDS: [&str; 7] =
+    ["--cluster", "--bytes", "--storm", "--bricks", "--one-sided", "--data-nodes", "--stages"];
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
