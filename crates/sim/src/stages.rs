@@ -43,7 +43,7 @@ impl Program {
             .map(|rate| rate.per_second())
     }
 
-    /// What it uses, in bytes per second.
+    /// Its use, in bytes per second.
     pub(crate) fn used(&self) -> u64 {
         self.wants.min(self.rate().unwrap_or(u64::MAX))
     }

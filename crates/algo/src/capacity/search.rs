@@ -165,7 +165,7 @@ pub struct DeviceRates {
 /// The budget of the next interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceBudget {
-    /// What the gate may admit.
+    /// The amounts that the gate may admit.
     pub rates: DeviceRates,
     /// Whether the device serves less than the reservations, which are admitted all the same.
     pub is_short: bool,

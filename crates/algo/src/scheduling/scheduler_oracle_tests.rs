@@ -96,7 +96,7 @@ impl Oracle {
     }
 }
 
-/// What happens to the scheduler. Bytes of a request make up to four tokens.
+/// An event at the scheduler. Bytes of a request make up to four tokens.
 #[derive(Clone, Debug)]
 enum Act {
     Push(usize, u32, u32),
@@ -217,7 +217,7 @@ impl Both {
         Ok(())
     }
 
-    /// What waits and what was served is the same.
+    /// Both have the same requests waiting and the same service.
     fn compare(&self) -> Result<(), TestCaseError> {
         let waiting = self.oracle.tenants.iter().flat_map(|tenant| &tenant.queue);
         let waiting = waiting.map(|request| u64::from(request.cost)).sum::<u64>();

@@ -67,7 +67,7 @@ fn render(delays: &Delays, paint: Paint) -> String {
     paragraphs.join("\n")
 }
 
-/// What a tenant had at all stages together, and how long it waited there.
+/// A tenant's requests at all stages together, and how long they waited there.
 fn stages_summary(delays: &Delays) -> String {
     let mut all = StageWaits::default();
     delays.stages.iter().for_each(|there| all += there.waits);

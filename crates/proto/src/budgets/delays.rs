@@ -87,7 +87,7 @@ impl Budgets {
         }
     }
 
-    /// What the tenant had per second in the last period.
+    /// The tenant's service per second in the last period.
     fn had(&self, index: usize, unit: Unit) -> u64 {
         let [bytes, operations, _] = self.tenants[index].per_second();
         match unit {

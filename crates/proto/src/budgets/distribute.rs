@@ -309,7 +309,7 @@ fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
 /// of either: a program must not stand still because a controller does.
 fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     let mut counts = alloc::vec![0u64; policy.tenants.len()];
-    // What stages without a connection may have, which nobody takes from them.
+    // Rates that stages without a connection may still use.
     let mut lost = alloc::vec![0u64; policy.tenants.len()];
     for (stage, share) in
         stages.values().flat_map(|stage| stage.shares.iter().map(move |share| (stage, share)))

@@ -35,7 +35,7 @@ pub(super) struct RecentWaits {
     entries: VecDeque<(Time, StageWaits)>,
     /// The growth by the report at hand.
     fresh: StageWaits,
-    /// What buckets counted and channels did not yet.
+    /// Waits that buckets counted and channels did not yet.
     ahead_ns: u64,
 }
 

@@ -98,7 +98,7 @@ fn members(tenants: &[Tenant]) -> impl Iterator<Item = (&Tenant, Member)> {
     tenants.iter().filter_map(|tenant| Some((tenant, tenant.member?)))
 }
 
-/// What is known of a period before its tokens are divided.
+/// The state of a period before its tokens are divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outlook<'a> {
     /// Tokens that each tenant has used or may use at nodes without new counts.

@@ -90,7 +90,7 @@ impl Mix {
         self.seen = all;
     }
 
-    /// What so many units are expected to be.
+    /// The operations and bytes that so many units are expected to be.
     fn of(&self, units: u64) -> Amounts {
         let part = |amount: u64| {
             let part = u128::from(units) * u128::from(amount) / u128::from(self.units.max(1));

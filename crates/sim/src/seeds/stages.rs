@@ -87,7 +87,7 @@ impl StageTrial {
         Self { simulation, capacity, reserved }
     }
 
-    /// What is kept for hosts of each tenant that may be there.
+    /// Rates kept for hosts of each tenant that may be there.
     fn kept(&self) -> Vec<u64> {
         let mut kept = vec![0; self.reserved.len()];
         let status = self.simulation.controller.as_ref();
@@ -161,7 +161,7 @@ fn faults(random: &mut Stream, links: &mut [Conduct]) -> Vec<(Picoseconds, Fault
             0..2 => faults.extend([(from, Fault::Dies(host)), (to, Fault::Returns(host))]),
             2 => faults.push((from, Fault::Hangs(host))),
             _ => {
-                // What was sent meanwhile does not come later: the connection is over by then.
+                // Messages sent meanwhile do not come later: the connection is over by then.
                 links[usize::from(host)].cuts.push((from, to));
                 faults.push((Picoseconds(to.0 - 1), Fault::Hangs(host)));
             }

@@ -30,7 +30,7 @@ pub(super) struct TokenAccount {
     reserved_used: u32,
 }
 
-/// What an account owes, in 31 bits: the states of 20,000 tenants are walked in a period, so they
+/// The debt of an account, in 31 bits: the states of 20,000 tenants are walked in a period, so they
 /// are to be small.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt(u32);
