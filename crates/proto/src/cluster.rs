@@ -415,12 +415,11 @@ impl Cluster {
         (node_state.is_stale, node_state.awaited, node_state.is_resting) = (true, None, false);
         node_state.leased = 0;
         if is_new {
-            (node_state.is_unknown, node_state.serial) = ([false; 2], 0);
+            node_state.serial = 0;
         }
         let is_known = !is_new && node_state.is_unknown == [false; 2];
         node_state.info = info;
         let (id, name) = (node_state.id, node_state.name.clone());
-        self.forget_unknown();
         self.send(node, ToNode::Welcome { version: VERSION, node: id });
         self.outbox.publish(Event::NodeJoined { node: name, is_known });
         self.send_plan(node);
@@ -441,14 +440,17 @@ impl Cluster {
 
     /// The process at a node holds nothing any more.
     fn end_process(&mut self, node: usize) {
-        self.nodes[node].lease_until = PeriodNumber::default();
-        let id = self.nodes[node].id;
+        let node_state = &mut self.nodes[node];
+        node_state.lease_until = PeriodNumber::default();
+        let was_unknown = core::mem::take(&mut node_state.is_unknown)[When::Now as usize];
+        let id = node_state.id;
         for accounts in &mut self.accounts {
             accounts.still.reset();
             for &(tenant, _) in &accounts.entries_of[node] {
-                accounts.tenants[tenant.index()].end_process(id);
+                accounts.tenants[tenant.index()].end_process(id, was_unknown);
             }
         }
+        self.forget_unknown();
     }
 
     fn on_granted(&mut self, now: Time, node: usize, serial: u64, shares: [&[Share]; 2]) {

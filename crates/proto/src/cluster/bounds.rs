@@ -310,10 +310,13 @@ impl Tenant {
     }
 
     /// Takes in that a node runs a new process, which holds no counts. The old one may have used
-    /// its counts.
-    pub(super) fn end_process(&mut self, node: NodeId) {
+    /// its counts in this period; those of an earlier run of the controller, too, if it
+    /// `was_unknown`.
+    pub(super) fn end_process(&mut self, node: NodeId, was_unknown: bool) {
+        let unknown = if was_unknown { self.unknown[0].allowed } else { 0 };
         let Some(entry) = self.entry_mut(node) else { return };
-        let gone = GrantCounts { reserved: entry.served, allowed: entry.now.bound.allowed };
+        let allowed = entry.now.bound.allowed.saturating_add(unknown);
+        let gone = GrantCounts { reserved: entry.served, allowed };
         let NodeAccounts { is_home, before, .. } = *entry;
         *entry = NodeAccounts { node, is_home, before, ..NodeAccounts::default() };
         self.gone = self.gone.plus(gone);

@@ -95,6 +95,28 @@ fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
     assert!((980..=1200).contains(&served), "served {served}");
 }
 
+/// A process that served under an earlier run of the controller has used an unknown part of the
+/// limit. The process that follows it is given nothing of this period, and all of the next.
+#[test]
+fn a_process_that_a_new_controller_never_knew_used_its_part() {
+    let mut world = ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), 1000, 1);
+    world.demand(0, "t", 2000);
+    world.run(Span(3 * PERIOD.0 + 500 * MS));
+    world.befall(Fault::ControllerDies);
+    world.run(Span(100 * MS));
+    world.befall(Fault::ControllerReturns);
+    // The fifth period has begun, and the process has served in it.
+    world.run(Span(500 * MS));
+    world.befall(Fault::Dies(0));
+    world.run(Span(100 * MS));
+    world.befall(Fault::Returns(0));
+    // The testbed has checked that it is never more.
+    world.run(Span(2 * PERIOD.0));
+    let served = [4, 5].map(|period| world.served(period, "t"));
+    assert!((50..=200).contains(&served[0]), "{served:?}");
+    assert!((850..=900).contains(&served[1]), "{served:?}");
+}
+
 #[test]
 fn a_lower_limit_holds_from_the_next_interval_on() {
     let with = |limit| policy(&format!("{{ name = \"t\", limit = \"{limit} iops\" }}"));
