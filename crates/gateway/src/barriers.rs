@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_fabric::reactor::MessageQueue;
 
+use crate::volumes::VolumeIndex;
 use crate::worker::Message;
 
 /// Why a barrier stands.
@@ -62,7 +63,7 @@ pub(crate) struct Barriers {
 struct Worker {
     message_queue: Arc<MessageQueue<Message>>,
     /// The volumes that the worker has to search for disconnected clients.
-    unchecked: Vec<usize>,
+    unchecked: Vec<VolumeIndex>,
 }
 
 impl Barriers {
@@ -81,34 +82,34 @@ impl Barriers {
 
     /// Whether a barrier stands before this part.
     #[inline]
-    pub(crate) fn stands(&self, volume: usize, part: u32) -> bool {
-        self.parts[volume][part as usize].load(Ordering::Acquire) != 0
+    pub(crate) fn stands(&self, volume: VolumeIndex, part: u32) -> bool {
+        self.parts[volume.0][part as usize].load(Ordering::Acquire) != 0
     }
 
     /// Whether it stands because of a link that is down.
-    pub(crate) fn awaits_link(&self, volume: usize, part: u32) -> bool {
-        self.parts[volume][part as usize].load(Ordering::Acquire) >= Cause::Link.one()
+    pub(crate) fn awaits_link(&self, volume: VolumeIndex, part: u32) -> bool {
+        self.parts[volume.0][part as usize].load(Ordering::Acquire) >= Cause::Link.one()
     }
 
     /// One more of this cause.
-    pub(crate) fn raise(&self, volume: usize, part: u32, cause: Cause) {
-        self.parts[volume][part as usize].fetch_add(cause.one(), Ordering::AcqRel);
+    pub(crate) fn raise(&self, volume: VolumeIndex, part: u32, cause: Cause) {
+        self.parts[volume.0][part as usize].fetch_add(cause.one(), Ordering::AcqRel);
     }
 
     /// One less of this cause. If it was the last, workers check the requests that wait.
-    pub(crate) fn lower(&self, volume: usize, part: u32, cause: Cause) {
+    pub(crate) fn lower(&self, volume: VolumeIndex, part: u32, cause: Cause) {
         self.lower_locked(volume, part, cause, &self.workers());
     }
 
     /// Lowers the barrier of a volume's clients before each of its parts.
-    fn lower_all(&self, volume: usize, workers: &[Worker]) {
+    fn lower_all(&self, volume: VolumeIndex, workers: &[Worker]) {
         for part in 0..self.count(volume) {
             self.lower_locked(volume, part, Cause::Client, workers);
         }
     }
 
-    fn lower_locked(&self, volume: usize, part: u32, cause: Cause, workers: &[Worker]) {
-        let before = self.parts[volume][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
+    fn lower_locked(&self, volume: VolumeIndex, part: u32, cause: Cause, workers: &[Worker]) {
+        let before = self.parts[volume.0][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
         assert!(before >= cause.one(), "a barrier was lowered that was not raised");
         if before == cause.one() {
             workers.iter().for_each(|worker| worker.message_queue.wake());
@@ -117,7 +118,7 @@ impl Barriers {
 
     /// Makes all workers search for disconnected clients of a volume. Until they have, barriers
     /// stand before its parts.
-    pub(crate) fn open(&self, volume: usize) {
+    pub(crate) fn open(&self, volume: VolumeIndex) {
         for worker in self.workers().iter_mut() {
             (0..self.count(volume)).for_each(|part| self.raise(volume, part, Cause::Client));
             worker.unchecked.push(volume);
@@ -125,8 +126,8 @@ impl Barriers {
         }
     }
 
-    fn count(&self, volume: usize) -> u32 {
-        self.parts[volume].len() as u32
+    fn count(&self, volume: VolumeIndex) -> u32 {
+        self.parts[volume.0].len() as u32
     }
 
     /// Each change of it is whole before anything else can fail.
@@ -148,7 +149,7 @@ impl Membership {
     }
 
     /// The worker has searched for disconnected clients of this volume.
-    pub(crate) fn on_clients_checked(&self, volume: usize) {
+    pub(crate) fn on_clients_checked(&self, volume: VolumeIndex) {
         let mut workers = self.barriers.workers();
         let Some(own) = self.own(&workers) else { return };
         let unchecked = &mut workers[own].unchecked;
@@ -182,8 +183,11 @@ mod tests {
 
     use super::*;
 
+    const OTHER: VolumeIndex = VolumeIndex(0);
+    const VOLUME: VolumeIndex = VolumeIndex(1);
+
     /// Whether the worker was woken, and the volumes that it has to search.
-    fn wakes(reactor: &mut Reactor<Message>) -> Vec<usize> {
+    fn wakes(reactor: &mut Reactor<Message>) -> Vec<VolumeIndex> {
         let mut messages = Vec::new();
         reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut messages).unwrap();
         let check_clients = |message| match message {
@@ -197,15 +201,22 @@ mod tests {
     fn a_barrier_stands_until_every_cause_is_gone() {
         let barriers = Barriers::new([1, 2]);
         let causes = [Cause::Link, Cause::Client, Cause::Link];
-        causes.iter().for_each(|cause| barriers.raise(1, 1, *cause));
+        causes.iter().for_each(|cause| barriers.raise(VOLUME, 1, *cause));
         for (at, cause) in causes.into_iter().enumerate() {
-            assert!(barriers.stands(1, 1) && barriers.awaits_link(1, 1), "{at} are lowered");
-            barriers.lower(1, 1, cause);
+            assert!(
+                barriers.stands(VOLUME, 1) && barriers.awaits_link(VOLUME, 1),
+                "{at} are lowered"
+            );
+            barriers.lower(VOLUME, 1, cause);
         }
-        assert!(!barriers.stands(1, 1) && !barriers.awaits_link(1, 1));
-        barriers.raise(1, 1, Cause::Client);
-        assert!(barriers.stands(1, 1) && !barriers.awaits_link(1, 1), "no link is down");
-        assert!(![(0, 0), (1, 0)].into_iter().any(|(volume, part)| barriers.stands(volume, part)));
+        assert!(!barriers.stands(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1));
+        barriers.raise(VOLUME, 1, Cause::Client);
+        assert!(barriers.stands(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1), "no link is down");
+        assert!(
+            ![(OTHER, 0), (VOLUME, 0)]
+                .into_iter()
+                .any(|(volume, part)| barriers.stands(volume, part))
+        );
     }
 
     #[test]
@@ -213,19 +224,21 @@ mod tests {
         let barriers = Barriers::new([1, 2]);
         let mut reactors = [(); 3].map(|()| Reactor::new().unwrap());
         let [one, other, third] = reactors.each_ref().map(|it| barriers.join(it.message_queue()));
-        barriers.open(1);
-        barriers.open(1);
-        let stands =
-            || [(0, 0), (1, 0), (1, 1)].map(|(volume, part)| barriers.stands(volume, part));
-        assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [1, 1]));
-        one.on_clients_checked(1);
-        one.on_clients_checked(1);
+        barriers.open(VOLUME);
+        barriers.open(VOLUME);
+        let stands = || {
+            [(OTHER, 0), (VOLUME, 0), (VOLUME, 1)]
+                .map(|(volume, part)| barriers.stands(volume, part))
+        };
+        assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [VOLUME; 2]));
+        one.on_clients_checked(VOLUME);
+        one.on_clients_checked(VOLUME);
         // It holds no barrier any more.
-        one.on_clients_checked(1);
+        one.on_clients_checked(VOLUME);
         drop(other);
-        third.on_clients_checked(1);
+        third.on_clients_checked(VOLUME);
         assert_eq!(stands(), [false, true, true]);
-        third.on_clients_checked(1);
+        third.on_clients_checked(VOLUME);
         assert_eq!(stands(), [false; 3]);
     }
 }

@@ -32,7 +32,7 @@ use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::recorder::Extent;
-use crate::volumes::{Opened, Visible, Volumes};
+use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
 use crate::worker::{self, Charge, ServerContext};
 
 /// The charge of a reply besides its data, in bytes; an error message fits in. A client that asks
@@ -365,7 +365,7 @@ impl worker::Client for Connection {
         }
     }
 
-    fn volume(&self) -> Option<usize> {
+    fn volume(&self) -> Option<VolumeIndex> {
         match &self.phase {
             Phase::Handshake(_) => None,
             Phase::Serving(client) => Some(client.negotiated.export.target.volume),
@@ -539,7 +539,7 @@ impl worker::Frontend for Frontend {
         Some((completed.request.connection, completed))
     }
 
-    fn weigh(completed: &Completed) -> (usize, Result<u64, Fault>) {
+    fn weigh(completed: &Completed) -> (VolumeIndex, Result<u64, Fault>) {
         let Completed { request, outcome, .. } = completed;
         (request.volume, outcome.map(|()| weight(request) as u64))
     }

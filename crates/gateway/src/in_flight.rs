@@ -12,6 +12,8 @@ use tidegate_model::cluster::{Layout, PartRange};
 use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId, Time};
 use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
 
+use crate::volumes::VolumeIndex;
+
 /// The most extents in one answer to a client.
 const EXTENTS_MAX: usize = 256;
 
@@ -34,8 +36,8 @@ pub(crate) struct InFlightRequest {
     pub(crate) tenant: TenantId,
     /// Its class.
     pub(crate) class: Class,
-    /// Which volume it is about.
-    pub(crate) volume: usize,
+    /// Its volume.
+    pub(crate) volume: VolumeIndex,
     /// Where in the volume, in bytes.
     pub(crate) offset: u64,
     /// How many bytes.
@@ -95,7 +97,7 @@ pub(crate) struct InFlight {
     parents: HashMap<u64, ParentRequest>,
     /// By ticket, the sub-requests that change a part and whose client has disconnected: volume and
     /// part.
-    abandoned: HashMap<u64, (usize, u32)>,
+    abandoned: HashMap<u64, (VolumeIndex, u32)>,
 }
 
 impl InFlight {
@@ -107,7 +109,7 @@ impl InFlight {
         &mut self,
         mut request: InFlightRequest,
         layout: &Layout,
-        mut send: impl FnMut(usize, u32, Job),
+        mut send: impl FnMut(VolumeIndex, u32, Job),
     ) -> Result<(), (InFlightRequest, Fault)> {
         if request.command == Command::Map {
             request.length = layout.within(request.offset, request.length, MAP_STRIPES);
@@ -186,7 +188,7 @@ impl InFlight {
     /// Takes a finished job; the answer, if it was the last one of its request.
     pub(crate) fn complete(
         &mut self,
-        layout: impl Fn(usize) -> Layout,
+        layout: impl Fn(VolumeIndex) -> Layout,
         mut job: Job,
     ) -> Option<Completed> {
         if job.outcome.is_ok() && is_short(&job) {
@@ -259,8 +261,8 @@ impl InFlight {
         &mut self,
         which: impl Fn(&InFlightRequest) -> bool,
         is_held: impl Fn(u64) -> bool,
-        layout: impl Fn(usize) -> Layout,
-    ) -> Vec<(usize, u32)> {
+        layout: impl Fn(VolumeIndex) -> Layout,
+    ) -> Vec<(VolumeIndex, u32)> {
         let meant = |ticket: u64| {
             let request = self.slots.get(ticket as u32 as usize)?.request.as_ref()?;
             (which(request) && is_change(request.command)).then_some(request)
@@ -292,7 +294,7 @@ impl InFlight {
     }
 
     /// A sub-request is finished: its volume and part, if it was [abandoned](Self::abandon).
-    pub(crate) fn settle(&mut self, ticket: u64) -> Option<(usize, u32)> {
+    pub(crate) fn settle(&mut self, ticket: u64) -> Option<(VolumeIndex, u32)> {
         if self.abandoned.is_empty() { None } else { self.abandoned.remove(&ticket) }
     }
 

@@ -2,6 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use tidegate_model::Bytes;
 
+const VOLUME: VolumeIndex = VolumeIndex(0);
+
 fn request(command: Command, offset: u64, length: u32) -> InFlightRequest {
     let buffer = match command {
         Command::Write { .. } => {
@@ -18,7 +20,7 @@ fn request(command: Command, offset: u64, length: u32) -> InFlightRequest {
         command,
         tenant,
         class: Class::Low,
-        volume: 0,
+        volume: VOLUME,
         offset,
         length,
         one: false,
@@ -225,12 +227,16 @@ fn each_mutating_sub_request_is_abandoned_once() {
         parts
     };
     let first = jobs[0].1.ticket;
-    assert_eq!(abandoned(&|ticket| ticket == first), [(0, 0), (0, 1), (0, 2)], "one waits here");
-    assert_eq!(abandoned(&|_| false), [(0, 1)]);
+    assert_eq!(
+        abandoned(&|ticket| ticket == first),
+        [0, 1, 2].map(|part| (VOLUME, part)),
+        "one waits here"
+    );
+    assert_eq!(abandoned(&|_| false), [(VOLUME, 1)]);
     assert_eq!(abandoned(&|_| false), []);
     let settled = jobs.iter().filter_map(|(part, job)| {
         let settled = in_flight.settle(job.ticket)?;
-        assert_eq!((settled, in_flight.settle(job.ticket)), ((0, *part), None));
+        assert_eq!((settled, in_flight.settle(job.ticket)), ((VOLUME, *part), None));
         Some(*part)
     });
     assert_eq!(settled.collect::<Vec<_>>(), [1, 0, 1, 2]);

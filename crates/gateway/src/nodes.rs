@@ -20,6 +20,7 @@ use crate::owners::Table;
 use crate::parts::{Recorded, VolumeParts};
 use crate::reachability::Reporter;
 use crate::unreported_costs::UnreportedCosts;
+use crate::volumes::VolumeIndex;
 use crate::worker::{LINK, Message};
 
 /// Where a node is.
@@ -75,8 +76,7 @@ pub(crate) const LONG: usize = 64 << 10;
 /// Where a job goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The place in the list of volumes, or of pools.
-    pub(crate) volume: usize,
+    pub(crate) volume: VolumeIndex,
     pub(crate) part: u32,
     /// It counts as long, whatever its length.
     pub(crate) is_long: bool,
@@ -136,7 +136,7 @@ enum NodeConnection {
 
 #[derive(Clone, Copy)]
 struct PartLocation {
-    slot: usize,
+    node: NodeId,
     /// The part's number at the node.
     part: PartNumber,
 }
@@ -151,34 +151,34 @@ impl Nodes {
         reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
         let Common { cost, patience, identities, barriers } = common.clone();
-        let line = |(slot, node): (usize, &Node)| match node {
+        let line = |(id, node): (NodeId, &Node)| match node {
             Node::Here(service) => {
-                let sink = NodeSink { message_queue: reactor.message_queue(), slot };
+                let sink = NodeSink { message_queue: reactor.message_queue(), node: id };
                 let mut session = service.session(Arc::new(sink));
-                session.attach(reactor.registrar(), token(slot, false));
+                session.attach(reactor.registrar(), token(id, false));
                 NodeConnection::Here(session)
             }
             Node::There { way, .. } => {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
-                reporter.add_link(slot);
-                let remote = Remote::new(settings, token(slot, false));
+                reporter.add_link(id);
+                let remote = Remote::new(settings, token(id, false));
                 NodeConnection::There(Box::new(There::new(
                     remote,
-                    slot,
+                    id,
                     false,
                     reporter.clone(),
                     Vec::new(),
                 )))
             }
         };
-        let lines = (0..).zip(nodes).map(line);
+        let lines = (0..).map(NodeId).zip(nodes).map(line);
         let slot = |line| NodeSlot { line, batch: Vec::new(), bulk: None };
         let mut slots: Vec<_> = lines.map(slot).collect();
         let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts)).collect();
         let mut locations = Vec::new();
-        for (volume, parts) in volumes.iter().enumerate() {
-            let open = |part| open(&mut slots, volume, part, &mut known[volume]);
+        for (volume, parts) in (0..).map(VolumeIndex).zip(volumes) {
+            let open = |part| open(&mut slots, volume, part, &mut known[volume.0]);
             locations.push(parts.iter().map(open).collect::<Result<_, _>>()?);
         }
         let costs = UnreportedCosts::new(nodes.len(), cost);
@@ -211,10 +211,10 @@ impl Nodes {
     }
 
     /// A part of a node of this process has another incarnation.
-    pub(crate) fn on_incarnation(&mut self, slot: usize, number: PartNumber, incarnation: u64) {
+    pub(crate) fn on_incarnation(&mut self, node: NodeId, number: PartNumber, incarnation: u64) {
         for (known, locations) in self.known.iter_mut().zip(&self.locations) {
             let is_meant =
-                |location: &PartLocation| location.slot == slot && location.part == number;
+                |location: &PartLocation| location.node == node && location.part == number;
             if let Some(part) = locations.iter().position(is_meant) {
                 known.on_incarnation(part as u32, incarnation);
             }
@@ -235,8 +235,8 @@ impl Nodes {
     }
 
     /// The incarnations that a session relies on if it opens the volume now.
-    pub(crate) fn record(&self, volume: usize) -> Recorded {
-        self.known[volume].record()
+    pub(crate) fn record(&self, volume: VolumeIndex) -> Recorded {
+        self.known[volume.0].record()
     }
 
     /// The barriers before the parts.
@@ -245,14 +245,14 @@ impl Nodes {
     }
 
     /// All disconnected clients of this volume have been found.
-    pub(crate) fn on_clients_checked(&self, volume: usize) {
+    pub(crate) fn on_clients_checked(&self, volume: VolumeIndex) {
         self.membership.on_clients_checked(volume);
     }
 
     /// Puts a job into the next batch for the node that has this part, for a session that relies on
     /// the incarnations that it has `recorded`; where a barrier stands, it waits.
     pub(crate) fn queue(&mut self, target: Target, mut job: Job, recorded: &Recorded) {
-        job.incarnation = self.known[target.volume].incarnation(recorded, target.part);
+        job.incarnation = self.known[target.volume.0].incarnation(recorded, target.part);
         if self.barriers().stands(target.volume, target.part) {
             let until = clock::now().after(self.patience);
             return self.held.push(BlockedJob { until, target, job });
@@ -262,33 +262,33 @@ impl Nodes {
 
     /// Puts a job into the next batch for its node.
     fn batch(&mut self, Target { volume, part, is_long }: Target, mut job: Job) {
-        let known = &self.known[volume];
+        let known = &self.known[volume.0];
         if known.fault().is_some() || known.is_lost(part, job.incarnation) {
             job.outcome = Err(Fault::Io);
             return self.refused.push(job);
         }
-        let location = self.locations[volume][part as usize];
+        let location = self.locations[volume.0][part as usize];
         job.part = location.part;
-        job.tag.delay = self.costs.sent(location.slot, &job);
-        let slot = &mut self.slots[location.slot];
+        job.tag.delay = self.costs.sent(location.node, &job);
+        let slot = &mut self.slots[location.node.index()];
         // In this process nothing is written behind anything, but keys are passed on by the node.
         let may_be =
             job.command == Command::KeyValue || matches!(slot.line, NodeConnection::There(_));
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
         if may_be && (is_long || (is_data && job.length as usize > LONG)) {
-            self.bulk(location.slot).push(job);
+            self.bulk(location.node).push(job);
         } else {
             slot.batch.push(job);
         }
     }
 
     /// The next batch of long requests to this node.
-    fn bulk(&mut self, number: usize) -> &mut Vec<Job> {
-        let slot = &mut self.slots[number];
+    fn bulk(&mut self, node: NodeId) -> &mut Vec<Job> {
+        let slot = &mut self.slots[node.index()];
         let (_, batch) = slot.bulk.get_or_insert_with(|| {
-            let mut line = match &self.nodes[number] {
+            let mut line = match &self.nodes[node.index()] {
                 Node::Here(service) => {
-                    let sink = NodeSink { message_queue: self.message_queue.clone(), slot: number };
+                    let sink = NodeSink { message_queue: self.message_queue.clone(), node };
                     let mut session = service.session(Arc::new(sink));
                     session.carry_bulk();
                     NodeConnection::Here(session)
@@ -296,15 +296,13 @@ impl Nodes {
                 Node::There { way, .. } => {
                     let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
-                    let remote = Remote::new(settings, token(number, true));
+                    let remote = Remote::new(settings, token(node, true));
                     let NodeConnection::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")
                     };
                     // Numbered as by the other link, which opened them in this order.
                     let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
-                    NodeConnection::There(Box::new(There::new(
-                        remote, number, true, reporter, parts,
-                    )))
+                    NodeConnection::There(Box::new(There::new(remote, node, true, reporter, parts)))
                 }
             };
             line.tenants(&self.names);
@@ -416,7 +414,7 @@ impl Nodes {
             let parts = &there.parts;
             let is_refused = |job: &Job| {
                 let (volume, part) = &parts[job.part.index()];
-                let known = &self.known[*volume];
+                let known = &self.known[volume.0];
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
             there.remote.release(reactor, now, is_refused, done);
@@ -462,7 +460,7 @@ impl Nodes {
 impl Nodes {
     /// Reports to the nodes the costs at other nodes that no request has reported.
     fn report_elsewhere(&mut self, now: Time, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
-        for (node, slot) in self.slots.iter_mut().enumerate() {
+        for (node, slot) in (0..).map(NodeId).zip(&mut self.slots) {
             let costs = self.costs.of(node);
             match &mut slot.line {
                 _ if costs.is_empty() => {}
@@ -488,8 +486,8 @@ impl NodeConnection {
 }
 
 /// The token of a link.
-fn token(slot: usize, is_bulk: bool) -> u64 {
-    LINK + 2 * slot as u64 + u64::from(is_bulk)
+fn token(node: NodeId, is_bulk: bool) -> u64 {
+    LINK + 2 * u64::from(node.0) + u64::from(is_bulk)
 }
 
 /// The number of a part that a node of this process refuses: no job goes there.
@@ -497,13 +495,12 @@ const REFUSED: u32 = u32::MAX;
 
 fn open(
     slots: &mut [NodeSlot],
-    volume: usize,
+    volume: VolumeIndex,
     (node, part): &(NodeId, Part),
     known: &mut VolumeParts,
 ) -> Result<PartLocation, PartError> {
-    let slot = usize::from(node.0);
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
-    let number = match slots.get_mut(slot).map(|slot| &mut slot.line) {
+    let number = match slots.get_mut(node.index()).map(|slot| &mut slot.line) {
         Some(NodeConnection::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);
@@ -517,18 +514,18 @@ fn open(
         },
         Some(NodeConnection::There(there)) => {
             there.parts.push((volume, part.clone()));
-            there.reporter.uses(slot);
+            there.reporter.uses(*node);
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),
     };
-    Ok(PartLocation { slot, part: number })
+    Ok(PartLocation { node: *node, part: number })
 }
 
 /// The sink of jobs that nodes finish later.
 struct NodeSink {
     message_queue: Arc<MessageQueue<Message>>,
-    slot: usize,
+    node: NodeId,
 }
 
 impl CompletionSink for NodeSink {
@@ -537,6 +534,6 @@ impl CompletionSink for NodeSink {
     }
 
     fn incarnation(&self, part: PartNumber, incarnation: u64) {
-        self.message_queue.push(Message::Incarnation { node: self.slot, part, incarnation });
+        self.message_queue.push(Message::Incarnation { node: self.node, part, incarnation });
     }
 }

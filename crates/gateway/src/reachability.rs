@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_model::NodeId;
 use tidegate_proto::message::VolumeFault;
 
 /// The state of nodes and volumes over all workers of a gateway.
@@ -29,7 +30,7 @@ struct Reported {
 #[derive(Debug, Default)]
 struct Worker {
     /// By node, of those behind sockets.
-    links: BTreeMap<usize, KnownLink>,
+    links: BTreeMap<NodeId, KnownLink>,
     /// By volume, why it is not served.
     faults: BTreeMap<String, String>,
     /// By volume, how its parts differ.
@@ -70,7 +71,7 @@ impl Reachability {
     pub(crate) fn reasons(&self) -> Vec<String> {
         let state = self.state();
         let mut reasons = Vec::new();
-        for (node, name) in self.nodes.iter().enumerate() {
+        for (node, name) in (0..).map(NodeId).zip(&self.nodes) {
             let links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
             let states = links.filter(|link| link.is_used).map(|link| &link.state);
             reasons.extend(states.filter_map(|state| reason(name, state)).next());
@@ -120,34 +121,34 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// It has a link to this node.
-    pub(crate) fn add_link(&self, node: usize) {
+    pub(crate) fn add_link(&self, node: NodeId) {
         self.shared.state().workers[self.worker].links.insert(node, KnownLink::default());
     }
 
     /// Parts lie at this node.
-    pub(crate) fn uses(&self, node: usize) {
+    pub(crate) fn uses(&self, node: NodeId) {
         if let Some(link) = self.shared.state().workers[self.worker].links.get_mut(&node) {
             link.is_used = true;
         }
     }
 
     /// Its link to this node is up.
-    pub(crate) fn on_up(&self, node: usize) {
+    pub(crate) fn on_up(&self, node: NodeId) {
         let mut state = self.shared.state();
         state.set(self.worker, node, LinkState::Up);
         let mut links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
         let is_away = links.any(|link| matches!(link.state, LinkState::Away(_)));
-        if !is_away && std::mem::take(&mut state.is_reported_away[node]) {
+        if !is_away && std::mem::take(&mut state.is_reported_away[node.index()]) {
             // The line that ends a warning has its level, so that an operator sees both.
-            tracing::warn!("node {} is back", self.shared.nodes[node]);
+            tracing::warn!("node {} is back", self.shared.nodes[node.index()]);
         }
     }
 
     /// Its link to this node broke, or could not be made.
-    pub(crate) fn on_away(&self, node: usize, reason: String) {
+    pub(crate) fn on_away(&self, node: NodeId, reason: String) {
         let mut state = self.shared.state();
-        if !std::mem::replace(&mut state.is_reported_away[node], true) {
-            tracing::warn!("node {} is away: {reason}", self.shared.nodes[node]);
+        if !std::mem::replace(&mut state.is_reported_away[node.index()], true) {
+            tracing::warn!("node {} is away: {reason}", self.shared.nodes[node.index()]);
         }
         state.set(self.worker, node, LinkState::Away(reason));
     }
@@ -181,7 +182,7 @@ fn set(reasons: &mut BTreeMap<String, String>, volume: &str, reason: Option<&str
 }
 
 impl Reported {
-    fn set(&mut self, worker: usize, node: usize, state: LinkState) {
+    fn set(&mut self, worker: usize, node: NodeId, state: LinkState) {
         if let Some(link) = self.workers[worker].links.get_mut(&node) {
             link.state = state;
         }
@@ -196,22 +197,23 @@ mod tests {
     fn a_node_is_needed_by_all_workers_that_have_parts_there() {
         let shared = Reachability::new(vec!["a at x".into(), "b at y".into()]);
         let workers = [shared.join(), shared.join()];
+        let [first, second] = [0, 1].map(NodeId);
         for worker in &workers {
-            worker.add_link(0);
-            worker.add_link(1);
-            worker.uses(1);
+            worker.add_link(first);
+            worker.add_link(second);
+            worker.uses(second);
         }
         assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
-        workers[0].on_up(1);
+        workers[0].on_up(second);
         assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
-        workers[1].on_up(1);
+        workers[1].on_up(second);
         assert_eq!(shared.reasons(), [""; 0], "nothing lies at the other one");
-        workers[1].on_away(1, "gone".into());
+        workers[1].on_away(second, "gone".into());
         assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
-        workers[0].on_away(1, "gone".into());
-        workers[0].on_up(1);
+        workers[0].on_away(second, "gone".into());
+        workers[0].on_up(second);
         assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
-        workers[1].on_up(1);
+        workers[1].on_up(second);
         assert_eq!(shared.reasons(), [""; 0]);
     }
 

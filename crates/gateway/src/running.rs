@@ -24,7 +24,7 @@ use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::status::{ServerCounters, Stats};
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeIndex, Volumes};
 use crate::worker::{Frontend, Message, ServerContext, Worker};
 
 /// A gateway that serves. Dropped, it ends.
@@ -120,7 +120,7 @@ fn register(nodes: usize, volumes: &[Volume], pools: &[Pool], is_known: bool) ->
 fn expect_served(nodes: &Nodes, volumes: &Volumes, pools: &[Pool]) -> Result<(), StartError> {
     match nodes.refusal().filter(|_| pools.is_empty()) {
         Some(fault) => {
-            let (volume, fault) = (volumes.volume(0).name.clone(), fault.into());
+            let (volume, fault) = (volumes.volume(VolumeIndex(0)).name.clone(), fault.into());
             Err(StartError::Volume { volume, fault })
         }
         None => Ok(()),

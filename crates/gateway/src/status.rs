@@ -16,6 +16,7 @@ use crate::clock;
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::recorder::Recorder;
+use crate::volumes::VolumeIndex;
 use crate::worker::ServerContext;
 
 /// Every fault, and its name in the status.
@@ -120,9 +121,9 @@ impl ServerCounters {
         }
     }
 
-    /// A request to the volume or pool at this index was answered.
-    pub(crate) fn add(&self, index: usize, outcome: Result<u64, Fault>) {
-        self.volumes[index].1.add(outcome);
+    /// A request to this volume or pool was answered.
+    pub(crate) fn add(&self, volume: VolumeIndex, outcome: Result<u64, Fault>) {
+        self.volumes[volume.0].1.add(outcome);
         if let Err(fault) = outcome {
             let kind = FAULTS.iter().position(|(known, _)| *known == fault);
             // All are known.

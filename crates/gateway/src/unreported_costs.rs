@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_fabric::service::Job;
-use tidegate_model::{CostModel, TenantId, Time};
+use tidegate_model::{CostModel, NodeId, TenantId, Time};
 use tidegate_proto::data::REPORTED_WITHIN;
 
 use crate::clock;
@@ -51,13 +51,13 @@ impl UnreportedCosts {
 
     /// Accounts for a job to this node. Returns the cost elsewhere that the job reports to the
     /// node.
-    pub(crate) fn sent(&mut self, node: usize, job: &Job) -> u32 {
+    pub(crate) fn sent(&mut self, node: NodeId, job: &Job) -> u32 {
         let number = usize::from(job.tag.tenant.0);
         let Some(account) = self.accounts.get(number).filter(|_| self.has_others) else { return 0 };
         if !std::mem::replace(&mut self.is_sender[number], true) {
             self.senders.push(job.tag.tenant);
         }
-        account.sent(node, job.command.work(&self.cost, job.length, &job.tag))
+        account.sent(node.index(), job.command.work(&self.cost, job.length, &job.tag))
     }
 
     /// Begins an epoch if there is none and something was sent.
@@ -73,10 +73,11 @@ impl UnreportedCosts {
     }
 
     /// The costs by tenant that were not reported to this node yet.
-    pub(crate) fn of(&mut self, node: usize) -> &[(TenantId, u64)] {
+    pub(crate) fn of(&mut self, node: NodeId) -> &[(TenantId, u64)] {
         let Self { accounts, senders, costs, .. } = self;
-        let unreported =
-            |tenant: &TenantId| (*tenant, accounts[usize::from(tenant.0)].take_unreported(node));
+        let unreported = |tenant: &TenantId| {
+            (*tenant, accounts[usize::from(tenant.0)].take_unreported(node.index()))
+        };
         costs.clear();
         costs.extend(senders.iter().map(unreported).filter(|(_, cost)| *cost > 0));
         costs

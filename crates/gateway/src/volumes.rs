@@ -9,6 +9,16 @@ use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};
 use tidegate_wire::nbd::{Export, ExportError, Exports};
 
+/// One volume: its index in the list of the gateway's volumes, counting from zero. A pool is the only
+/// volume of its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VolumeIndex(pub(crate) usize);
+
+impl VolumeIndex {
+    /// The only volume of a pool's list.
+    pub(crate) const POOL: Self = Self(0);
+}
+
 /// All volumes.
 #[derive(Debug)]
 pub(crate) struct Volumes {
@@ -33,27 +43,27 @@ impl Volumes {
         self.volumes.iter().map(|(volume, layout)| parts(volume, layout)).collect()
     }
 
-    pub(crate) fn layout(&self, volume: usize) -> &Layout {
-        &self.volumes[volume].1
+    pub(crate) fn layout(&self, volume: VolumeIndex) -> &Layout {
+        &self.volumes[volume.0].1
     }
 
-    pub(crate) fn volume(&self, volume: usize) -> &Volume {
-        &self.volumes[volume].0
+    pub(crate) fn volume(&self, volume: VolumeIndex) -> &Volume {
+        &self.volumes[volume.0].0
     }
 
-    fn index(&self, name: &str) -> Option<usize> {
-        match (name, self.volumes.len()) {
+    fn index(&self, name: &str) -> Option<VolumeIndex> {
+        let index = match (name, self.volumes.len()) {
             ("", 1) => Some(0),
             _ => self.iter().position(|volume| volume.name == name),
-        }
+        };
+        index.map(VolumeIndex)
     }
 }
 
 /// An export that a client has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
-    /// The index of the volume.
-    pub(crate) volume: usize,
+    pub(crate) volume: VolumeIndex,
     /// The tenant that owns requests through the export; empty if they are unattributed.
     pub(crate) tenant: String,
 }

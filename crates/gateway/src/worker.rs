@@ -15,7 +15,7 @@ use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
-use tidegate_model::{Origin, PartNumber, Span, Time};
+use tidegate_model::{NodeId, Origin, PartNumber, Span, Time};
 
 mod completions;
 mod frontend;
@@ -29,6 +29,7 @@ use crate::nodes::LONG;
 use crate::owners::{Register, Table};
 use crate::recorder::Recorded;
 use crate::status::{ServerCounters, TurnedAway};
+use crate::volumes::VolumeIndex;
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -57,9 +58,9 @@ pub(crate) enum Message {
     /// A node has finished a job.
     Finished(Job),
     /// A part of a node of this process, as the node numbers it, has another incarnation.
-    Incarnation { node: usize, part: PartNumber, incarnation: u64 },
+    Incarnation { node: NodeId, part: PartNumber, incarnation: u64 },
     /// A session opens a volume: disconnected clients of the volume have to be closed first.
-    CheckClients { volume: usize },
+    CheckClients { volume: VolumeIndex },
     /// The gateway ends: at this time at the latest.
     End(Time),
 }
@@ -512,7 +513,7 @@ impl<S: Frontend> Worker<S> {
     }
 
     /// Closes the disconnected clients of a volume, also those with unread bytes.
-    fn check_clients(&mut self, volume: usize) {
+    fn check_clients(&mut self, volume: VolumeIndex) {
         for token in self.tokens() {
             let Some(entry) = client_entry(&mut self.slots, token) else { continue };
             if entry.client.volume() != Some(volume) || !entry.client.stream().has_ended() {

@@ -20,6 +20,7 @@ use crate::ketama::Ketama;
 use crate::nodes::{LONG, Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
+use crate::volumes::VolumeIndex;
 use crate::worker::{self, Charge, ServerContext};
 
 /// The worker does not read from a client with so many bytes of unsent replies.
@@ -231,7 +232,8 @@ impl Connection {
                 let charge = ask.bytes.len().saturating_add(reply);
                 let job = in_flight.submit((token, nodes.now), &ask, charge);
                 *bytes += charge;
-                let target = Target { volume: 0, part: ask.destination.node, is_long };
+                let target =
+                    Target { volume: VolumeIndex::POOL, part: ask.destination.node, is_long };
                 nodes.queue(target, job, &Recorded::default());
             });
         for ticket in denied {
@@ -414,8 +416,8 @@ impl worker::Frontend for Frontend {
         Some((request.token, (request, job.outcome.map(|()| job.buffer))))
     }
 
-    fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
-        (0, reply.as_ref().map(|reply| reply.len() as u64).map_err(|fault| *fault))
+    fn weigh((_, reply): &Reply) -> (VolumeIndex, Result<u64, Fault>) {
+        (VolumeIndex::POOL, reply.as_ref().map(|reply| reply.len() as u64).map_err(|fault| *fault))
     }
 
     fn received_at((request, _): &Reply) -> Time {

@@ -512,7 +512,7 @@ fn at_the_end_requests_at_nodes_fail_and_later_replies_are_dropped() {
     let charged: usize = answers.iter().map(|(_, answer)| Frontend::charge_of(answer)).sum();
     assert_eq!(charged, scene.client.charge().at_nodes);
     for (_, answer) in answers {
-        assert_eq!(Frontend::weigh(&answer), (0, Err(Fault::Ending)));
+        assert_eq!(Frontend::weigh(&answer), (VolumeIndex::POOL, Err(Fault::Ending)));
         scene.client.answer(answer, &mut scene.frontend);
     }
     scene.client.make_progress(&mut scene.frontend).unwrap();
@@ -522,5 +522,5 @@ fn at_the_end_requests_at_nodes_fail_and_later_replies_are_dropped() {
     let mut job = scene.send(b"get c\r\n").remove(0);
     job.buffer = Buffer::from(&b"END\r\n"[..]);
     let (_, answer) = scene.frontend.complete(job).unwrap();
-    assert_eq!(Frontend::weigh(&answer), (0, Ok(5)));
+    assert_eq!(Frontend::weigh(&answer), (VolumeIndex::POOL, Ok(5)));
 }

@@ -4,25 +4,25 @@ use std::collections::HashSet;
 
 use tidegate_fabric::remote::{Notice, Remote};
 use tidegate_fabric::service::Part;
-use tidegate_model::PartNumber;
+use tidegate_model::{NodeId, PartNumber};
 
 use crate::barriers::{Barriers, Cause};
 use crate::parts::VolumeParts;
 use crate::reachability::Reporter;
+use crate::volumes::VolumeIndex;
 
 /// A link to a node behind a socket, and the reported state of its parts.
 pub(super) struct There {
     pub(super) remote: Remote,
-    /// The index of the node's slot.
-    slot: usize,
+    node: NodeId,
     /// It carries long requests. Whether the node is reachable is reported by the other link; the
     /// state of parts by both, because each may be the first to reach a new process of the node.
     is_bulk: bool,
     pub(super) reporter: Reporter,
-    /// By number there: the index in the list of volumes, and the part.
-    pub(super) parts: Vec<(usize, Part)>,
+    /// By number there: the volume and the part.
+    pub(super) parts: Vec<(VolumeIndex, Part)>,
     /// Volumes and parts that jobs which failed with the link may still change.
-    unsettled: Vec<(usize, u32)>,
+    unsettled: Vec<(VolumeIndex, u32)>,
     /// Parts that are open over this link, by number there.
     open: HashSet<PartNumber>,
 }
@@ -31,16 +31,16 @@ impl There {
     /// A link that has the `parts` opened, so that their numbers are those of the list.
     pub(super) fn new(
         mut remote: Remote,
-        slot: usize,
+        node: NodeId,
         is_bulk: bool,
         reporter: Reporter,
-        parts: Vec<(usize, Part)>,
+        parts: Vec<(VolumeIndex, Part)>,
     ) -> Self {
         for (_, part) in &parts {
             remote.open(part.clone());
         }
         let (unsettled, open) = (Vec::new(), HashSet::new());
-        Self { remote, slot, is_bulk, reporter, parts, unsettled, open }
+        Self { remote, node, is_bulk, reporter, parts, unsettled, open }
     }
 
     /// Takes the notices of the link, and reports them.
@@ -54,7 +54,7 @@ impl There {
             if matches!(notice, Notice::Down { .. }) {
                 for part in self.open.drain() {
                     let (volume, part) = &self.parts[part.index()];
-                    known[*volume].on_link_lost(part.index);
+                    known[volume.0].on_link_lost(part.index);
                 }
             }
             match notice {
@@ -64,8 +64,8 @@ impl There {
                     self.unsettled.push((*volume, part.index));
                 }
                 Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
-                Notice::Up { .. } => self.reporter.on_up(self.slot),
-                Notice::Down { reason } => self.reporter.on_away(self.slot, reason),
+                Notice::Up { .. } => self.reporter.on_up(self.node),
+                Notice::Down { reason } => self.reporter.on_away(self.node, reason),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -93,7 +93,7 @@ impl There {
         note: impl FnOnce(&mut VolumeParts, u32),
     ) {
         let (volume, part) = &self.parts[part.index()];
-        let known = &mut known[*volume];
+        let known = &mut known[volume.0];
         let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
         note(known, part.index);
         let now = [known.fault(), known.mismatch()];

@@ -12,6 +12,7 @@ use tidegate_model::Time;
 use crate::nodes::Nodes;
 use crate::owners::Table;
 use crate::recorder::Extent;
+use crate::volumes::VolumeIndex;
 
 /// The service behind a listener, block devices or keys and values, and the state that the clients
 /// of one worker share.
@@ -43,7 +44,7 @@ pub(crate) trait Frontend {
     fn complete(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
 
     /// The volume or pool of a reply, and the bytes that were moved, unless it failed.
-    fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
+    fn weigh(answer: &Self::Answer) -> (VolumeIndex, Result<u64, Fault>);
 
     /// When the request was read, by the clock of the worker's batches ([`Nodes::now`]).
     fn received_at(answer: &Self::Answer) -> Time;
@@ -83,7 +84,7 @@ pub(crate) trait Client {
     fn tenant<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
 
     /// The volume that it has opened.
-    fn volume(&self) -> Option<usize> {
+    fn volume(&self) -> Option<VolumeIndex> {
         None
     }
 
