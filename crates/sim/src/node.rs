@@ -54,12 +54,19 @@ impl<B> SimulatedNode<B> {
         }
     }
 
-    /// A read of so many bytes comes, with a report of its tenant's service at other nodes.
-    pub(crate) fn read(&mut self, now: Time, tenant: usize, length: u32, delay: u32, body: B) {
+    /// A read of so many bytes comes, with its class and a report of its tenant's service at other
+    /// nodes.
+    pub(crate) fn read(
+        &mut self,
+        now: Time,
+        (tenant, class): (usize, Class),
+        (length, delay): (u32, u32),
+        body: B,
+    ) {
         let tag = Tag {
             tenant: TenantId::UNATTRIBUTED,
             context: ContextId::NONE,
-            class: Class::Medium,
+            class,
             operation: Operation::Read,
             cost: length,
             delay,

@@ -8,7 +8,7 @@
 mod folder;
 
 use folder::Folder;
-use tidegate_model::{Discipline, Span};
+use tidegate_model::{Discipline, Iops, Span};
 use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 
 const FOLDER: Folder = Folder("dsfq");
@@ -107,6 +107,57 @@ fn with_several_shards_shares_are_the_same() {
         near(limited, 60.0);
     }
     assert_ne!(with("figure-9a", 1).table(), with("figure-9a", 2).table());
+}
+
+/// Runs `classes` with 1, 2 and 4 shards under three seeds, and checks each result.
+fn each_shape(change: impl Fn(&mut Scenario), check: impl Fn(&DsfqReport, &str)) {
+    for shards in [1, 2, 4] {
+        for seed in 1..=3 {
+            let (skip, length) = (Span(2 * Span::SECOND.0), Span(4 * Span::SECOND.0));
+            let mut scenario = Scenario { seed, skip, length, ..read("classes") };
+            scenario.bricks.shards = shards;
+            change(&mut scenario);
+            check(&bricks::run(&scenario).unwrap(), &format!("{shards} shards, seed {seed}"));
+        }
+    }
+}
+
+/// At a full brick classes have 3:2:1 of the requests, whatever the shards and the weights of the
+/// streams. Streams of one class share its turns by weight.
+#[test]
+fn classes_have_their_turns() {
+    let check = |outcome: &DsfqReport, shape: &str| {
+        let of = |stream| outcome.operations(stream, None);
+        let classes = [of(0) + of(1), of(2), of(3)];
+        let all: f64 = classes.iter().sum();
+        for (served, weight) in classes.iter().zip([3.0, 2.0, 1.0]) {
+            let share = served * 6.0 / weight / all;
+            assert!((share - 1.0).abs() < 0.05, "{shape}: {classes:?}");
+        }
+        near(of(0) / of(1), 2.0);
+        assert!(all > 1_850.0, "the disk does 2,000 a second, these {all}");
+    };
+    check(&golden("classes"), "as written");
+    each_shape(|_| {}, check);
+}
+
+/// An urgent request within its reservation waits for one service, also while the reservations of
+/// all other streams are served.
+#[test]
+fn an_urgent_request_waits_for_one_service() {
+    let bricks::Bricks { base, per_mib, spread_percent, .. } = read("classes").bricks;
+    assert_eq!(per_mib, Span::ZERO, "each request takes as long, whatever its size");
+    let longest = Span(base.0 * u64::from(100 + spread_percent) / 100);
+    let reserve = |scenario: &mut Scenario| {
+        scenario.stream[..4].iter_mut().for_each(|stream| stream.reservation = Some(Iops(400)));
+    };
+    each_shape(reserve, |outcome, shape| {
+        let [wait, other] = [4, 3].map(|stream| outcome.longest_wait(stream, None));
+        assert!(wait <= longest, "{shape}: {wait}, and a service takes {longest}");
+        assert!(other > Span(10 * longest.0), "{shape}: low waits for {other}");
+        let served = outcome.operations(4, None);
+        assert!((80.0..200.0).contains(&served), "{shape}: {served} a second, not all urgent");
+    });
 }
 
 #[test]

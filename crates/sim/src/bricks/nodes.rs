@@ -41,6 +41,8 @@ pub(crate) struct SubRequest {
     thread: ThreadId,
     bytes: u32,
     brick: u16,
+    /// When it came to the brick.
+    arrived: Picoseconds,
 }
 
 /// Event of the threads, the coordinators or the disks.
@@ -184,8 +186,9 @@ impl DsfqSim {
                 side.cost_most = side.cost_most.max(cost.into());
                 side.batch_most = side.batch_most.max(u64::from(cost) + u64::from(delay));
             }
-            let sub_request = SubRequest { thread, bytes, brick };
-            self.agenda.plan(self.now.after(LATENCY), Event::Arrival { sub_request, delay });
+            let arrived = self.now.after(LATENCY);
+            let sub_request = SubRequest { thread, bytes, brick, arrived };
+            self.agenda.plan(arrived, Event::Arrival { sub_request, delay });
         }
     }
 
@@ -209,11 +212,11 @@ impl DsfqSim {
     // Bricks.
 
     fn on_arrival(&mut self, sub_request: SubRequest, delay: u32) {
-        let SubRequest { thread, bytes, brick: number } = sub_request;
+        let SubRequest { thread, bytes, brick: number, .. } = sub_request;
         let Some(process) = &mut self.hosts[usize::from(number)].process else {
             return self.on_failed(sub_request);
         };
-        let StorageBricks { threads, bricks, unfairness, requests, .. } = &mut self.peers;
+        let StorageBricks { threads, bricks, unfairness, requests, policy, .. } = &mut self.peers;
         let stream = usize::from(threads.stream(thread));
         let brick = &mut bricks[usize::from(number)];
         let (waiting, since) = &mut brick.waiting[stream];
@@ -224,7 +227,8 @@ impl DsfqSim {
         let all = brick.waiting.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
         unfairness.waiting_most = unfairness.waiting_most.max(all);
         let ticket = requests.submit(sub_request);
-        process.read(self.now.time(), stream, bytes, delay, ticket);
+        let class = policy.tenants[stream].class;
+        process.read(self.now.time(), (stream, class), (bytes, delay), ticket);
         self.pump(number);
     }
 
@@ -337,12 +341,14 @@ impl Peers for StorageBricks {
         let (count, incarnation) = (bricks.len(), host.incarnation);
         let Brick { disks, waiting } = &mut bricks[usize::from(number)];
         process.dispatch(now.time(), |at_device, request| {
-            let Some(SubRequest { thread, bytes, .. }) = requests.get(request.body) else { return };
+            let Some(sub_request) = requests.get(request.body) else { return };
+            let SubRequest { thread, bytes, arrived, .. } = sub_request;
             let stream = usize::from(threads.stream(thread));
             let (waiting, since) = &mut waiting[stream];
             *waiting -= 1;
+            let cell = &mut cells[stream * count + usize::from(number)];
+            cell.wait_most_ns = cell.wait_most_ns.max(now.since(arrived).0 / 1_000);
             if *waiting == 0 {
-                let cell = &mut cells[stream * count + usize::from(number)];
                 cell.waiting_ns += now.since(*since).0 / 1_000;
             }
             let done = disks.take(now, bytes);

@@ -15,6 +15,8 @@ pub struct Cell {
     pub took_ns: u64,
     /// For how long something was waiting, in nanoseconds.
     pub waiting_ns: u64,
+    /// The longest time that one of those that went to the disks had waited, in nanoseconds.
+    pub wait_most_ns: u64,
     /// Threads that asked at the end of the sample.
     pub threads: u32,
 }
@@ -76,6 +78,11 @@ impl DsfqReport {
         (all.requests > 0).then(|| Span(all.took_ns / all.requests).as_seconds())
     }
 
+    /// The longest time that a request of a stream waited for the disks.
+    pub fn longest_wait(&self, stream: usize, brick: Option<usize>) -> Span {
+        Span(self.all(stream, brick).wait_most_ns)
+    }
+
     fn all(&self, stream: usize, brick: Option<usize>) -> Cell {
         let cells = (0..self.samples.len()).map(|sample| self.cell(sample, stream, brick));
         cells.fold(Cell::default(), |sum, cell| sum.and(&cell))
@@ -101,13 +108,14 @@ impl DsfqReport {
 }
 
 impl Cell {
-    /// Both together; threads are the larger number, for one thread may ask several bricks.
+    /// Both together. Of the threads the larger number counts, for one may ask several bricks.
     fn and(self, other: &Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
             requests: self.requests + other.requests,
             took_ns: self.took_ns + other.took_ns,
             waiting_ns: self.waiting_ns + other.waiting_ns,
+            wait_most_ns: self.wait_most_ns.max(other.wait_most_ns),
             threads: self.threads.max(other.threads),
         }
     }

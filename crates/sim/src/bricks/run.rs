@@ -50,9 +50,11 @@ pub(crate) fn promised(scenario: &Scenario) -> Policy {
     };
     let promises: Vec<Promise> = scenario.stream.iter().map(promise).collect();
     let mut policy = policy(PERIOD, REDISTRIBUTE, &promises);
+    policy.class_weights = scenario.class_weights;
     for (tenant, stream) in policy.tenants.iter_mut().zip(&scenario.stream) {
         tenant.name.clone_from(&stream.name);
         tenant.weight = stream.weight;
+        tenant.class = stream.class;
         tenant.minimum_share = stream.minimum_ppm.map(Portion);
     }
     policy

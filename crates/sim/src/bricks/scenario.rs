@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use tidegate_algo::scheduling::shards::SHARDS_MAX;
-use tidegate_model::{Bytes, Discipline, Iops, Span};
+use tidegate_model::{Bytes, Class, ClassWeights, Discipline, Iops, Span};
 
 use crate::device::Disks;
 use crate::scenario::{ScenarioError, must, one_shard, optional, read, text, texts};
@@ -18,6 +18,9 @@ pub struct Scenario {
     /// The order in which bricks serve.
     #[serde(deserialize_with = "text")]
     pub discipline: Discipline,
+    /// The weights by which high, medium and low requests take turns; none if classes have none.
+    #[serde(default)]
+    pub class_weights: Option<ClassWeights>,
     /// How many coordinators there are, at least one.
     #[serde(default = "one")]
     pub coordinators: u16,
@@ -120,6 +123,9 @@ pub struct Stream {
     /// Its share among equals.
     #[serde(default = "weight")]
     pub weight: u32,
+    /// The class of its requests.
+    #[serde(default, deserialize_with = "text")]
+    pub class: Class,
     /// At least so much of each brick it has whatever it is served elsewhere, in millionths; if
     /// it is not said, a tenth of its share by weight.
     #[serde(default)]

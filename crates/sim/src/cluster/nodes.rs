@@ -129,14 +129,17 @@ impl ClusterSim {
 
     /// A flow makes a request, which is refused where its node is away. The node.
     fn submit(&mut self, id: FlowId) -> u16 {
-        let StorageNodes { clients, requests, arrived, .. } = &mut self.peers;
+        let StorageNodes { clients, requests, arrived, policy, .. } = &mut self.peers;
         let flow = clients.flow(id);
         let (node, version) = (flow.node, flow.version);
         let tenant = clients.tenant(id);
         let ticket = requests.submit(PendingRequest { flow: id, version, node });
         arrived[tenant * self.hosts.len() + usize::from(node)] += 1;
         match &mut self.hosts[usize::from(node)].process {
-            Some(process) => process.read(self.now.time(), tenant, LENGTH, 0, ticket),
+            Some(process) => {
+                let class = policy.1.tenants[tenant].class;
+                process.read(self.now.time(), (tenant, class), (LENGTH, 0), ticket);
+            }
             None => _ = requests.fail(ticket),
         }
         node

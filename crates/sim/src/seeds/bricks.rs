@@ -1,11 +1,13 @@
-//! Bricks under DSFQ, with coordinators, a reservation and a limit.
+//! Bricks under DSFQ, with coordinators, a reservation, a limit, and classes in turn.
 //!
 //! Besides what must hold of all storage nodes:
-//! - *The unfairness of the first two streams stays within the bound* of theorem 2 in the calm.
+//! - *The unfairness of the first two streams, which have one class, stays within the bound* of
+//!   theorem 2 in the calm.
 //! - *No stream starves*: in each period of the calm each stream is served at each brick that it
 //!   asks.
 
-use tidegate_model::{Discipline, Iops, Span};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Class, ClassWeights, Discipline, Iops, Span};
 
 use super::nodes::{self, NodeLaws};
 use crate::bricks::{Bricks, DsfqSim, Scenario, Stream, Threads, promised};
@@ -64,7 +66,8 @@ impl BrickTrial {
 /// Two streams that share bricks, one with a reservation and one with a limit.
 fn scenario(seed: u64, random: &mut Random) -> Scenario {
     let count = random.within(1, 4) as u16;
-    let mut stream = |name: &str, reservation, limit| {
+    let (class_weights, [shared, reserved, limited]) = classes(seed);
+    let mut stream = |(name, class): (&str, Class), reservation, limit| {
         let on = (0..random.within(1, count.into())).map(|_| random.below(count.into()) as u16);
         let mut on: Vec<u16> = on.collect();
         on.sort_unstable();
@@ -74,6 +77,7 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
         Stream {
             name: name.into(),
             weight: random.within(1, 4) as u32,
+            class,
             threads: vec![threads],
             minimum_ppm: None,
             reservation,
@@ -81,10 +85,10 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
         }
     };
     let stream = vec![
-        stream("f", None, None),
-        stream("g", None, None),
-        stream("reserved", Some(Iops(60)), None),
-        stream("limited", None, Some(Iops(40))),
+        stream(("f", shared), None, None),
+        stream(("g", shared), None, None),
+        stream(("reserved", reserved), Some(Iops(60)), None),
+        stream(("limited", limited), None, Some(Iops(40))),
     ];
     let shards = random.within(1, 4);
     let bricks = format!("count = {count}\ndepth = {}\nshards = {shards}", random.within(4, 18));
@@ -93,6 +97,7 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
         name: String::new(),
         seed,
         discipline: Discipline::Unified,
+        class_weights,
         coordinators: random.within(1, 3) as u16,
         exchange: random.below(2) == 0,
         skip: Span::ZERO,
@@ -101,6 +106,16 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
         bricks,
         stream,
     }
+}
+
+/// Draws the weights of classes, in half of the seeds none, and the classes of streams: of f and g,
+/// of the reserved one, and of the limited one.
+fn classes(seed: u64) -> (Option<ClassWeights>, [Class; 3]) {
+    let mut random = Random::new(seed, "classes", 0);
+    let [high, medium, low] = [0; 3].map(|_| random.within(1, 4) as u8);
+    let class_weights = ClassWeights::new(high, medium, low).filter(|_| random.below(2) == 0);
+    let classes = [0; 3].map(|_| CLASSES[random.below(CLASSES.len() as u64) as usize].0);
+    (class_weights, classes)
 }
 
 impl Trial for BrickTrial {
