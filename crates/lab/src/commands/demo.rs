@@ -1,12 +1,12 @@
 //! `tidegate-lab demo`: four tenants on one disk, without control, with static limits and
-//! with Tidegate.
+//! with Tidegate; and one policy along the whole way of a request.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 
-use crate::experiment::{self, Options};
+use crate::experiment::{self, Options, end_to_end};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output;
@@ -25,10 +25,54 @@ use tidegate_console::output;
 Examples:
   tidegate-lab demo
   tidegate-lab demo --seconds 60 --out /tmp/demo
-  tidegate-lab demo --json | jq '.setups[2].result.tenants'")]
+  tidegate-lab demo --json | jq '.setups[2].result.tenants'
+  tidegate-lab demo end-to-end --short")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     wanted: Wanted,
+
+    #[command(subcommand)]
+    other: Option<Other>,
+}
+
+/// Demonstrations beside the first.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    EndToEnd(EndToEnd),
+}
+
+/// Keep one policy along the whole way, and see what each gate is for
+///
+/// A database on a mounted file system, a client of NBD, a client of memcached and a client of a
+/// data node are promised their part by one policy, beside a backup that asks for all that it can
+/// get at each of the four. Nine acts differ only in the gates that are on: none, some, all with a
+/// change of the policy in the middle, and each off alone.
+///
+/// It needs root, fio, nbdfuse, memcached and the kernel's loop devices, and says what is missing.
+/// Each node imitates a slow device, so that two processors suffice. The exit code is 99 if a
+/// promise was missed with everything on, and 1 if the machine was too busy to tell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate-lab demo end-to-end
+  tidegate-lab demo end-to-end --short --out /tmp/demo
+  tidegate-lab demo end-to-end --json | jq 'select(.verdict == \"missed\")'")]
+struct EndToEnd {
+    /// How long each act is measured [default: 20, or 12 with --short]
+    #[arg(long, value_name = "SECONDS", env = "TIDEGATE_SECONDS", hide_env_values = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(end_to_end::SECONDS_MIN..=600))]
+    seconds: Option<u64>,
+
+    /// Five acts only: nothing on, everything on, and three gates off alone
+    #[arg(long, env = "TIDEGATE_SHORT", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    short: bool,
+
+    /// Where the page with timelines goes
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
+    #[arg(default_value = "out/demo")]
+    out: PathBuf,
 }
 
 /// The options of the experiment.
@@ -78,16 +122,42 @@ impl Wanted {
 const SECONDS: u64 = 25;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(Other::EndToEnd(wanted)) = args.other {
+        return end_to_end(wanted, common);
+    }
     let outcome = experiment::run(&args.wanted.options(SECONDS, "out/demo", common))?;
     if common.json {
         output::print_json(&outcome.to_json())?;
     }
     match (outcome.is_kept(), outcome.excuse()) {
         (true, _) => Ok(ExitCode::SUCCESS),
-        (false, Some(why)) => Err(Failure::new(Code::Failure, "this run proves nothing")
-            .cause(why)
-            .help("run it again when the machine and its disk are quiet")),
+        (false, Some(why)) => Err(unproven(why)),
         // The summary has the reason.
         (false, None) => Err(Failure::silent(Code::Missed)),
     }
+}
+
+/// How long an act takes if nothing is said, and in a short run.
+const ACT_SECONDS: [u64; 2] = [20, 12];
+
+fn end_to_end(wanted: EndToEnd, common: &Common) -> Result<ExitCode, Failure> {
+    let EndToEnd { seconds, short: is_short, out } = wanted;
+    let seconds = seconds.unwrap_or(ACT_SECONDS[usize::from(is_short)]);
+    let options = end_to_end::Options { seconds, is_short, out, json: common.json };
+    let outcome = end_to_end::run(&options)?;
+    if common.json {
+        outcome.rows().iter().try_for_each(output::print_json)?;
+    }
+    match outcome.excuse() {
+        Some(why) => Err(unproven(why)),
+        None if outcome.is_kept() => Ok(ExitCode::SUCCESS),
+        // The table has the reason.
+        None => Err(Failure::silent(Code::Missed)),
+    }
+}
+
+fn unproven(why: String) -> Failure {
+    Failure::new(Code::Failure, "this run proves nothing")
+        .cause(why)
+        .help("run it again when the machine and its disk are quiet")
 }

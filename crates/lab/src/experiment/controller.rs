@@ -52,6 +52,18 @@ impl Controller {
         Self::start_with(name, &arguments, policy, scratch, interrupt)
     }
 
+    /// Starts a controller with all nodes and gateways of the cluster in the file `cluster`, whose
+    /// volumes are made if they are not there, and puts `policy` in force.
+    pub(crate) fn all(
+        name: &str,
+        cluster: &Path,
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        Self::start_with(name, &[cluster.into(), "--create".into()], policy, scratch, interrupt)
+    }
+
     fn start_with(
         name: &str,
         arguments: &[OsString],

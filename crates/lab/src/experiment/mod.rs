@@ -34,6 +34,7 @@ pub(crate) mod controller;
 pub(crate) mod disk;
 pub(crate) mod dsfq;
 pub(crate) mod e2e;
+pub(crate) mod end_to_end;
 pub(crate) mod figure10;
 pub(crate) mod figure4;
 mod files;

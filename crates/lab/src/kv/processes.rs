@@ -107,6 +107,25 @@ impl ClientProcesses {
         Ok(None)
     }
 
+    /// The rows that clients have sent since the last call, without waiting for more.
+    ///
+    /// # Errors
+    /// If a client has ended, with its reason.
+    pub(crate) fn take(&mut self) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::new();
+        while let Ok((_, line)) = self.lines.try_recv() {
+            match line {
+                Some(ClientLine::Row(row)) => rows.push(row),
+                Some(ClientLine::Failed { exit_code, error }) => {
+                    return Err(Failure::quoted(Code::Other(exit_code), &error));
+                }
+                Some(ClientLine::Ready) => {}
+                None => return Err(ended()),
+            }
+        }
+        Ok(rows)
+    }
+
     fn receive(&mut self, interrupt: &Interrupt) -> Result<(usize, Option<ClientLine>), Failure> {
         loop {
             interrupt.check()?;

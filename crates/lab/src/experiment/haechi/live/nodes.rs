@@ -31,13 +31,13 @@ use tidegate_sim::one_sided::nodes::{
 
 use super::super::NODES;
 use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, LOST, means, panel, table, worst};
-use super::run::{PeriodLog, PriorityBoost, expect_right, start, with_periods};
+use super::run::{PeriodLog, expect_right, start, with_periods};
 use super::testbed::{NodeSettings, SOUND, Testbed};
 use super::{AS_SIMULATED, KEPT, SMALL, USED};
 use crate::experiment::haechi::plot::draw;
 use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
 use crate::experiment::paper::{LIVE, Source, simulate, tenths, timed, wrong};
-use crate::experiment::quiet;
+use crate::experiment::quiet::{self, PriorityBoost};
 use crate::experiment::verdict::{Check, Claim, at_least, at_most};
 use crate::kv::Row;
 use tidegate_console::failure::{Code, Failure};

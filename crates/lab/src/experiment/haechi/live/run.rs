@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Map, Value};
 use tidegate_algo::onesided::Grain;
 use tidegate_model::{Iops, Span};
@@ -29,6 +28,7 @@ use super::testbed::{BACKGROUND_TENANT, Testbed, tenant};
 use super::{Live, SLOWED};
 use crate::experiment::child::cannot_start;
 use crate::experiment::paper::timed;
+use crate::experiment::quiet::PriorityBoost;
 use crate::kv::{ClientProcesses, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -36,9 +36,6 @@ use tidegate_console::interrupt::Interrupt;
 /// Paced tokens are due this much early. A client that is late for longer in a period cannot make
 /// up for it.
 pub(super) const LATE: Span = Span(Span::SECOND.0 / Grain::CHOSEN.margin);
-
-/// How much sooner than others processes of a run get a processor, in the kernel's measure.
-const FIRST: i32 = -15;
 
 /// Values in the store: so many that clients do not all read the same, and that a client has read
 /// each before anything counts.
@@ -121,23 +118,6 @@ pub(super) fn run(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure
     let _priority_boost = PriorityBoost::raise();
     let (live, seconds) = timed(|| count(plan, interrupt));
     Ok(Live { seconds, ..live? })
-}
-
-/// This process, and what it starts, goes first until this is dropped, if it may.
-pub(super) struct PriorityBoost(Option<i32>);
-
-impl PriorityBoost {
-    pub(super) fn raise() -> Self {
-        let before = getpriority_process(None).ok();
-        Self(before.filter(|_| setpriority_process(None, FIRST).is_ok()))
-    }
-}
-
-impl Drop for PriorityBoost {
-    fn drop(&mut self) {
-        // Every process may lower its own priority.
-        let _ = self.0.map(|before| setpriority_process(None, before));
-    }
 }
 
 fn count(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure> {

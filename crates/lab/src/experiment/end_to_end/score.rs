@@ -1,0 +1,275 @@
+//! The score of an act: in which seconds each promise was kept, and how much of each resource was
+//! used. A promise is kept in a second if the tenant was served 97 % of it.
+
+use super::plan::{Act, PROMISES, Resource, TenantPromise, Unit};
+use super::series::{Amount, LoadSeries};
+use crate::experiment::plan::KEPT_PERMILLE;
+use crate::experiment::quiet::disturbance;
+
+/// Seconds after the beginning, and after a change of the policy, in which nothing counts.
+pub(super) const SETTLING_SECONDS: u64 = 2;
+
+/// An act that was run.
+#[derive(Clone, Debug)]
+pub(super) struct ActRecording {
+    pub(super) act: &'static Act,
+    /// When all loads were there, in milliseconds since 1970.
+    pub(super) from_ms: u64,
+    pub(super) seconds: u64,
+    /// When the changed policy was in force.
+    pub(super) changed_ms: Option<u64>,
+    pub(super) series: Vec<LoadSeries>,
+    /// Of each second, whether the machine gave us a processor when we wanted one.
+    pub(super) quiet: Vec<bool>,
+}
+
+/// How a promise fared in an act.
+#[derive(Clone, Debug)]
+pub(super) struct PromiseScore {
+    pub(super) promise: &'static TenantPromise,
+    /// Seconds that count, and those of them in which it was kept.
+    pub(super) counted: u64,
+    pub(super) kept: u64,
+    /// Seconds that do not count, because the machine was busy.
+    pub(super) disturbed: u64,
+    /// The least that the tenant was served in a second that counts, in thousandths.
+    pub(super) lowest_permille: Option<u64>,
+    /// What it was served per second before and after the change, in the promise's unit.
+    pub(super) had: [Option<f64>; 2],
+    pub(super) p99_ms: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Kept,
+    Missed,
+    /// The machine was too busy to tell.
+    Disturbed,
+}
+
+impl Verdict {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Missed => "missed",
+            Self::Disturbed => "disturbed",
+        }
+    }
+}
+
+/// How an act did.
+#[derive(Clone, Debug)]
+pub(super) struct ActScore {
+    pub(super) promises: Vec<PromiseScore>,
+    /// Thousandths of each resource's capacity that were used, in the order of [`Resource::ALL`].
+    pub(super) used_permille: Vec<u64>,
+    /// Why the act has no verdict, if it has none.
+    pub(super) disturbance: Option<String>,
+}
+
+impl ActRecording {
+    /// Whether nothing counts at this time: all is new to the tenants or to the gates.
+    fn settles(&self, window: Amount) -> bool {
+        let settling_ms = SETTLING_SECONDS * 1_000;
+        let near = |ms: u64| window.from_ms < ms + settling_ms && window.to_ms > ms;
+        near(self.from_ms) || self.changed_ms.is_some_and(near)
+    }
+
+    fn is_quiet(&self, window: Amount) -> bool {
+        let second = |ms: u64| ms.saturating_sub(self.from_ms) as usize / 1_000;
+        let (first, last) = (second(window.from_ms), second(window.to_ms.saturating_sub(1)));
+        (first..=last).all(|second| self.quiet.get(second).copied().unwrap_or(true))
+    }
+
+    /// Whether the policy of this time is the changed one.
+    fn phase(&self, window: Amount) -> usize {
+        usize::from(self.changed_ms.is_some_and(|changed| window.from_ms >= changed))
+    }
+
+    pub(super) fn series_of(&self, promise: &TenantPromise) -> Option<&LoadSeries> {
+        self.series.iter().find(|series| series.load == promise.load)
+    }
+
+    /// What was promised at a time.
+    pub(super) fn promised(&self, promise: &TenantPromise, window: Amount) -> u64 {
+        promise.rates[self.phase(window)]
+    }
+}
+
+/// A count of requests in the promise's unit.
+pub(super) fn in_unit(promise: &TenantPromise, count: f64) -> f64 {
+    match promise.unit {
+        Unit::Operations => count,
+        Unit::Bytes(size) => count * size as f64,
+    }
+}
+
+impl ActScore {
+    pub(super) fn new(recording: &ActRecording) -> Self {
+        let settled = recording.quiet.iter().skip(SETTLING_SECONDS as usize);
+        let (all, busy) = (settled.clone().count(), settled.filter(|quiet| !**quiet).count());
+        let disturbance = disturbance(busy, all);
+        // If too few are left to say anything, all of them are shown.
+        let shows_all = disturbance.is_some();
+        let promises =
+            PROMISES.iter().map(|promise| promise_score(recording, promise, shows_all)).collect();
+        let (from_ms, to_ms) = (
+            recording.from_ms + SETTLING_SECONDS * 1_000,
+            recording.from_ms + recording.seconds * 1_000,
+        );
+        let used = |resource: &Resource| {
+            let here = recording.series.iter().filter(|series| series.load.uses(*resource));
+            let sum: f64 = here.map(|series| series.sum(from_ms, to_ms)).sum();
+            let most = resource.capacity() as f64 * (to_ms - from_ms) as f64 / 1e3;
+            (sum * 1e3 / most).round() as u64
+        };
+        let used_permille = Resource::ALL.iter().map(used).collect();
+        Self { promises, used_permille, disturbance }
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let is = |verdict| move |score: &PromiseScore| score.verdict() == verdict;
+        match () {
+            () if self.disturbance.is_some() => Verdict::Disturbed,
+            () if self.promises.iter().any(is(Verdict::Missed)) => Verdict::Missed,
+            () if self.promises.iter().any(is(Verdict::Disturbed)) => Verdict::Disturbed,
+            () => Verdict::Kept,
+        }
+    }
+
+    /// Promises that were missed in some second.
+    pub(super) fn missed(&self) -> impl Iterator<Item = &PromiseScore> {
+        self.promises.iter().filter(|score| score.verdict() == Verdict::Missed)
+    }
+}
+
+impl PromiseScore {
+    pub(super) fn verdict(&self) -> Verdict {
+        match self.counted {
+            0 => Verdict::Disturbed,
+            counted if counted == self.kept => Verdict::Kept,
+            _ => Verdict::Missed,
+        }
+    }
+}
+
+fn promise_score(
+    recording: &ActRecording,
+    promise: &'static TenantPromise,
+    shows_all: bool,
+) -> PromiseScore {
+    let series = recording.series_of(promise);
+    let mut score = PromiseScore {
+        promise,
+        counted: 0,
+        kept: 0,
+        disturbed: 0,
+        lowest_permille: None,
+        had: [None; 2],
+        p99_ms: series.and_then(|series| series.p99_ms),
+    };
+    let mut rates = [Vec::new(), Vec::new()];
+    let windows = series.map(|series| series.windows(recording.from_ms, recording.seconds));
+    for window in windows.into_iter().flatten() {
+        if recording.settles(window) {
+            continue;
+        }
+        if !recording.is_quiet(window) {
+            score.disturbed += 1;
+            if !shows_all {
+                continue;
+            }
+        }
+        let rate = in_unit(promise, window.per_second());
+        let promised = recording.promised(promise, window);
+        // Rounded, for fio rounds its rates.
+        let permille = (rate * 1e3 / promised as f64).round() as u64;
+        score.counted += 1;
+        score.kept += u64::from(permille >= KEPT_PERMILLE);
+        score.lowest_permille =
+            Some(score.lowest_permille.map_or(permille, |low| low.min(permille)));
+        rates[recording.phase(window)].push(rate);
+    }
+    score.had = rates
+        .map(|rates| (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64));
+    score
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::plan::{ACTS, EVERYTHING, Load};
+    use super::*;
+
+    /// An act in which every load is served at a steady rate: what its tenant is promised, or 250.
+    pub(in super::super) fn steady(act: &'static Act, seconds: u64) -> ActRecording {
+        let from_ms = 1_000_000;
+        let changed_ms = act.changes.then_some(from_ms + seconds * 500);
+        let series = Load::ALL.map(|load| {
+            let promise = PROMISES.iter().find(|promise| promise.load == load);
+            let amount = |number: u64| {
+                let from_ms = from_ms + number * 200;
+                let phase = usize::from(changed_ms.is_some_and(|changed| from_ms >= changed));
+                let rate = promise.map_or(250, |promise| promise.rates[phase]);
+                Amount { from_ms, to_ms: from_ms + 200, count: rate as f64 / 5.0 }
+            };
+            let amounts = (0..seconds * 5).map(amount).collect();
+            LoadSeries { load, amounts, p99_ms: None, is_by_period: false }
+        });
+        let quiet = vec![true; seconds as usize];
+        ActRecording { act, from_ms, seconds, changed_ms, series: series.into(), quiet }
+    }
+
+    fn database(recording: &mut ActRecording) -> &mut LoadSeries {
+        recording.series.iter_mut().find(|series| series.load == Load::Database).unwrap()
+    }
+
+    #[test]
+    fn a_steady_act_keeps_every_promise_also_across_a_change() {
+        let score = ActScore::new(&steady(&ACTS[EVERYTHING], 20));
+        assert_eq!(score.verdict(), Verdict::Kept, "{score:?}");
+        // Two seconds at the beginning, and two after the change.
+        assert!(score.promises.iter().all(|score| (score.counted, score.kept) == (16, 16)));
+        assert_eq!(score.promises[0].had.map(|rate| rate.unwrap().round()), [300.0, 400.0]);
+        // On files 550 and 650 of 500; on the cluster 550 + 1,350 + 1,100, and 100 more later.
+        assert!(score.used_permille[0] > 1_000);
+    }
+
+    #[test]
+    fn one_bad_second_is_enough() {
+        let mut recording = steady(&ACTS[0], 10);
+        let from_ms = recording.from_ms;
+        for amount in &mut database(&mut recording).amounts {
+            if (from_ms + 5_000..from_ms + 6_000).contains(&amount.from_ms) {
+                amount.count *= 0.96;
+            }
+        }
+        let score = ActScore::new(&recording);
+        assert_eq!(score.verdict(), Verdict::Missed);
+        let missed: Vec<_> = score.missed().collect();
+        assert_eq!(missed.len(), 1);
+        assert_eq!((missed[0].counted - missed[0].kept, missed[0].lowest_permille), (1, Some(960)));
+        // Not if the machine had no processor for us then.
+        recording.quiet[5] = false;
+        let score = ActScore::new(&recording);
+        assert_eq!(score.verdict(), Verdict::Kept);
+        assert_eq!((score.promises[0].counted, score.promises[0].disturbed), (7, 1));
+    }
+
+    #[test]
+    fn a_busy_machine_gives_no_verdict() {
+        let mut recording = steady(&ACTS[0], 12);
+        recording.quiet[4..6].fill(false);
+        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Kept, "two of ten");
+        recording.quiet[6] = false;
+        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Disturbed, "three of ten");
+    }
+
+    #[test]
+    fn a_load_without_an_account_keeps_nothing() {
+        let mut recording = steady(&ACTS[0], 10);
+        database(&mut recording).amounts.clear();
+        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Missed);
+        recording.series.clear();
+        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Disturbed);
+    }
+}
