@@ -6,18 +6,15 @@ use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, TenantAtDataNode,
 };
-use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus};
+use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus, is_less};
 use tidegate_stage::bypass::BYPASSES;
 
 mod cluster;
+pub(crate) mod resources;
 
 use tidegate_console::amounts;
 use tidegate_console::output::{Tone, on_one_line, shell_word};
 use tidegate_console::table::cut;
-
-/// A promise counts as kept from this share on, in thousandths: counting by the period is never
-/// exact, and a tenant that gets 97 % of its promise has nothing to complain about.
-const KEPT_PERMILLE: u128 = 970;
 
 /// A share of bytes unseen below this, in thousandths, is noise: the loader's reads, a shell's.
 const UNSEEN_PERMILLE: u64 = 10;
@@ -122,11 +119,6 @@ fn met_of(reserved: u64, served: u64, is_met: bool) -> Met {
         (reserved, served, _) if is_less(served, reserved) => Met::BoundElsewhere,
         _ => Met::Yes,
     }
-}
-
-/// Whether a measured rate is less than a promised one, by more than counting explains.
-fn is_less(measured: u64, promised: u64) -> bool {
-    u128::from(measured) * 1000 < u128::from(promised) * KEPT_PERMILLE
 }
 
 /// Converts a count in a period of the cluster to a rate per second.
@@ -261,7 +253,7 @@ pub(crate) fn met(tenant: Tenant<'_>) -> Met {
 }
 
 fn met_at_stages(tenant: &TenantStatus) -> Met {
-    if UNITS.into_iter().any(|unit| is_missed(tenant, unit)) {
+    if UNITS.into_iter().any(|unit| tenant.misses(unit)) {
         return Met::No;
     }
     let promised = |levels: Levels| Some((levels.reservation?, levels.measured));
@@ -274,15 +266,6 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
         (_, true, true) => Met::Yes,
         (_, true, false) => Met::BoundElsewhere,
     }
-}
-
-/// A reservation is missed at stages with less traffic although the demand is larger. The demand is
-/// larger where requests wait at the tenant's gates; where none waits, the program or its device is
-/// the slow one, and no gate can mend that.
-fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
-    let Levels { reservation, demand, measured, .. } = at_stages(tenant, unit);
-    let Some(reserved) = reservation else { return false };
-    is_less(measured, reserved) && demand.is_none() && tenant.waiting_permille > 0
 }
 
 /// The part of a stage's bytes that passed its gates.
@@ -362,7 +345,7 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
         warn("no policy is in force".into(), "apply one with `tidegate apply FILE`");
     }
     for tenant in &status.tenants {
-        for unit in UNITS.into_iter().filter(|unit| is_missed(tenant, *unit)) {
+        for unit in UNITS.into_iter().filter(|unit| tenant.misses(*unit)) {
             let Levels { reservation, measured, .. } = at_stages(tenant, unit);
             let (got, promised) = (level(unit, measured), level(unit, reservation.unwrap_or(0)));
             warn(
@@ -374,6 +357,7 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     if let Some(cluster) = &status.cluster {
         cluster::warn_of_cluster(cluster, &mut warn);
     }
+    resources::warn_of_groups(status, &mut warn);
     for stage in &status.stages {
         warn_of_stage(stage, &mut warn);
     }

@@ -73,6 +73,7 @@ mod rounds;
 pub mod split;
 pub mod status;
 mod still;
+mod survey;
 
 /// Periods for which counts hold anew while the controller sends no others. One is the least that
 /// survives a message lost at the end of a period; with two a controller has a period to be started
@@ -223,6 +224,8 @@ pub(crate) struct Cluster {
     plan: Plan,
     /// Of operations, and of bytes, as [`UNITS`].
     accounts: [Accounts; 2],
+    /// The policy's groups by name, and the indexes of each one's tenants.
+    groups: Vec<(String, Vec<usize>)>,
     nodes: Vec<NodeState>,
     period: PeriodNumber,
     period_start: Time,
@@ -255,6 +258,7 @@ impl Cluster {
         let mut cluster = Self {
             plan: Plan::default(),
             accounts: UNITS.map(|unit| Accounts::new(unit, nodes.len())),
+            groups: Vec::new(),
             nodes,
             period: PeriodNumber::default(),
             period_start: now,

@@ -70,8 +70,10 @@ pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
 use crate::stats::ClusterStats;
 use crate::stats::delays::{Delays, UnknownTenant};
 use crate::stats::latency::Latencies;
+use resources::RecentWaits;
 use status::Status;
 
+mod resources;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -433,7 +435,15 @@ impl Controller {
 
     /// The status of tenants and stages as of the last cycle, and of the cluster, if there is one.
     pub fn status(&self, now: Time) -> Status {
-        Status { cluster: self.cluster_status(now), ..self.budgets.status(now) }
+        let status = Status { cluster: self.cluster_status(now), ..self.budgets.status(now) };
+        let Some((_, policy)) = self.policy.as_ref().filter(|it| !it.1.resources.is_empty()) else {
+            return status;
+        };
+        let waits = RecentWaits {
+            stages: self.budgets.recent_waits(now),
+            nodes: self.stats.recent_waits(now),
+        };
+        Status { resources: resources::resources(policy, &status, &waits), ..status }
     }
 
     fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {

@@ -336,6 +336,15 @@ impl ClusterStats {
         }
     }
 
+    /// What each tenant waited at all nodes in the last minute, by its index in the policy.
+    pub(crate) fn recent_waits(&self, now: Time) -> Vec<Waits> {
+        let mut sums = alloc::vec![Waits::ZERO; self.parameters.len()];
+        for node in &self.nodes {
+            node.minute.add_waits(now, &mut sums);
+        }
+        sums
+    }
+
     /// The latencies of requests at gateways and nodes.
     pub(crate) fn latency(&self) -> Latencies {
         let (gateways, nodes) = (self.gateways.iter(), self.nodes.iter());

@@ -8,7 +8,7 @@ use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStat
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
-use crate::health::{self, DataPlanes, PeerHealth, Tenant, Warning};
+use crate::health::{self, DataPlanes, PeerHealth, Tenant, Warning, resources};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::Failure;
@@ -19,8 +19,9 @@ use tidegate_console::table::{Align, Cell, Table};
 /// Show how the controller, the tenants, the stages and the cluster fare
 ///
 /// Measured is what flowed in the last period, through stages and at nodes. A promise is met where
-/// a tenant gets its reservation, or less because nothing of it waits. With --json, the answer is
-/// that of GET /v1/status and the warnings.
+/// a tenant gets its reservation, or less because nothing of it waits. Where the policy names
+/// resources, each has its promises to tenants and groups, and the gate that held requests longest
+/// in the last minute. With --json, the answer is that of GET /v1/status and the warnings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -62,6 +63,9 @@ impl Screen {
         let mut paragraphs = vec![self.health(status, socket, warnings.len())];
         if !status.tenants.is_empty() {
             paragraphs.push(self.tenants(status));
+        }
+        if !status.resources.is_empty() {
+            paragraphs.push(self.resources(status));
         }
         if !status.stages.is_empty() {
             paragraphs.push(self.stages(&status.stages));
@@ -136,6 +140,36 @@ impl Screen {
             let cells =
                 columns.iter().map(|(head, ..)| Cell::toned(Tone::Faint, budget.cell(head)));
             table.row(cells.collect::<Vec<_>>());
+        }
+        table.render(self.paint, usize::MAX)
+    }
+
+    /// The promises of each named resource, with a line for its capacity.
+    fn resources(self, status: &Status) -> String {
+        let mut table = Table::new()
+            .each_left(["RESOURCE", "PROMISED TO"])
+            .each_right(["RESERVED", "LIMIT", "MEASURED"])
+            .each_left(["MET", "HELD BY"]);
+        let mut promises = resources::promises(status).peekable();
+        for resource in &status.resources {
+            let faint = |text: String| Cell::toned(Tone::Faint, text);
+            let capacity = resources::capacity(resource);
+            let name = resource.name.as_str();
+            let gates = faint(format!("all, at {}", resource.guarded_by));
+            let blank = || Cell::from("");
+            table.row([name.into(), gates, blank(), faint(capacity), blank(), blank(), blank()]);
+            while let Some(promise) = promises.next_if(|it| std::ptr::eq(it.resource, resource)) {
+                let met = promise.met();
+                table.row([
+                    name.into(),
+                    promise.name().into(),
+                    promise.reserved().into(),
+                    promise.limit().into(),
+                    promise.measured().into(),
+                    Cell::toned(met.tone(), met.words()),
+                    promise.held().into(),
+                ]);
+            }
         }
         table.render(self.paint, usize::MAX)
     }

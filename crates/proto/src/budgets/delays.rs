@@ -71,6 +71,15 @@ impl Budgets {
         Ok((stages, causes))
     }
 
+    /// What each tenant waited at all stages in the last minute, by its index in the policy.
+    pub(crate) fn recent_waits(&self, now: Time) -> Vec<StageWaits> {
+        let mut sums = alloc::vec![StageWaits::default(); self.tenants.len()];
+        for share in self.stages.values().flat_map(|stage| &stage.shares) {
+            sums[share.tenant] += share.recent.sum(now);
+        }
+        sums
+    }
+
     /// How long stages have been observed, a minute at most.
     pub(crate) fn observed(&self, now: Time) -> Span {
         now.since(self.started).min(MINUTE)

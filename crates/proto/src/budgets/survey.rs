@@ -42,8 +42,9 @@ impl Budgets {
             totals: self.sums(&tenants),
             tenants,
             stages: self.stages.values().map(|stage| stage_status(stage, now)).collect(),
-            // The caller adds the status of its cluster.
+            // The caller adds the status of its cluster, and the accounts of resources.
             cluster: None,
+            resources: Vec::new(),
         }
     }
 

@@ -106,7 +106,13 @@ impl Solutions {
             |row: &Vec<Cell>| (sum(row, |cell| cell.expected), sum(row, |cell| cell.demand));
         let demands: Vec<(u64, u64)> = rows.iter().map(demand).collect();
         let outlook = Outlook { used: &used, demands: &demands, left };
-        groups::share(groups, tenants, outlook, &mut budgets);
+        if !groups.is_empty() {
+            let before = budgets.clone();
+            groups::share(groups, tenants, outlook, &mut budgets);
+            if when == When::Now {
+                groups::note_divided(tenants, outlook, (&before, &budgets));
+            }
+        }
         let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
 

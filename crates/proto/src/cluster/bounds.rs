@@ -234,6 +234,20 @@ pub(super) struct Tenant {
     pub(super) unknown: [GrantCounts; 2],
     /// Served and expected to be asked for in the period before, by the last report.
     pub(super) expected_before: u64,
+    /// What the last division in its group did, in this period and in the one before.
+    pub(super) divided: InGroup,
+    pub(super) divided_before: InGroup,
+}
+
+/// A tenant's reservation after a division of its group's tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InGroup {
+    /// The most of its own reservation that had lapsed at a time: it did not ask in time.
+    pub(super) lapsed: u64,
+    /// Tokens that it held and did not ask for.
+    pub(super) unused: u64,
+    /// The same at the division before. Others can use only what that one left them.
+    pub(super) unused_earlier: u64,
 }
 
 impl Tenant {
@@ -290,16 +304,18 @@ impl Tenant {
     }
 
     /// Whether the tenant was served its reservation in the last period or, within a hundredth of
-    /// it, its demand. The hundredth allows for the error of the estimated demand.
+    /// it, its demand. The hundredth allows for the error of the estimated demand. The part that
+    /// had lapsed to others of the tenant's group is not missed.
     pub(super) fn is_met(&self) -> bool {
-        let slack = self.promise.reserved / 100;
-        let requested = self.expected_before.saturating_sub(slack);
-        self.served_before() >= self.promise.reserved.min(requested)
+        let reserved = self.promise.reserved;
+        let requested = self.expected_before.saturating_sub(reserved / 100);
+        self.served_before() >= (reserved - self.divided_before.lapsed.min(reserved)).min(requested)
     }
 
     /// The next period begins.
     pub(super) fn begin_period(&mut self) {
         self.expected_before = self.expected();
+        self.divided_before = core::mem::take(&mut self.divided);
         self.gone_before = self.gone.reserved;
         self.gone = GrantCounts::ZERO;
         self.unknown[0] = self.unknown[1];

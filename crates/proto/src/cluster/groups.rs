@@ -30,7 +30,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{self, GateKind};
 use tidegate_model::{Policy, Portion, Span};
 
-use super::bounds::{GrantCounts, Member, Tenant, When, promise};
+use super::bounds::{GrantCounts, InGroup, Member, Tenant, When, promise};
 
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
@@ -148,6 +148,48 @@ pub(super) fn share(
             }
         }
     }
+}
+
+/// Records the most of each own reservation that has lapsed so far in the period, which others may
+/// have used since, and the tokens that are not asked for: `budgets` are the tenants' tokens before [`share`] and after it.
+pub(super) fn note_divided(
+    tenants: &mut [Tenant],
+    outlook: Outlook<'_>,
+    budgets: (&[GrantCounts], &[GrantCounts]),
+) {
+    for (index, tenant) in tenants.iter_mut().enumerate() {
+        if tenant.member.is_none() {
+            continue;
+        }
+        let [before, after] = [budgets.0, budgets.1].map(|budgets| budgets[index].reserved);
+        let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
+        tenant.divided = InGroup {
+            lapsed: own.min(before).saturating_sub(after).max(tenant.divided.lapsed),
+            unused: after.saturating_sub(outlook.demands[index].0),
+            unused_earlier: tenant.divided.unused,
+        };
+    }
+}
+
+/// Whether a group's tenants were served, within a hundredth, its reservation in the last period or
+/// else their demand. Tokens that tenants kept until the last division are not missed.
+pub(super) fn is_met<'a>(
+    group: GrantCounts,
+    members: impl Iterator<Item = &'a Tenant> + Clone,
+) -> bool {
+    if group.reserved == u64::MAX {
+        return true;
+    }
+    let sum = |of: fn(&Tenant) -> u64| {
+        let members = members.clone().filter(|tenant| tenant.member.is_some());
+        members.map(of).fold(0, u64::saturating_add)
+    };
+    let requested = sum(|tenant| match tenant.is_limited {
+        true => tenant.expected_before.min(tenant.promise.allowed),
+        false => tenant.expected_before,
+    });
+    let usable = group.reserved.saturating_sub(sum(|it| it.divided_before.unused_earlier));
+    sum(Tenant::served_before) >= usable.min(requested).saturating_sub(group.reserved / 100)
 }
 
 /// The tokens of its own reservation that a tenant has for the rest of a period, rounded up.

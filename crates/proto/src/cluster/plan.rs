@@ -7,7 +7,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::GateKind;
 use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
-use super::bounds::{GrantCounts, NodeAccounts, Tenant, promise};
+use super::bounds::{GrantCounts, InGroup, NodeAccounts, Tenant, promise};
 use super::groups::{self, Pair};
 use super::message::{BytePlan, Plan, TenantPlan, UNITS};
 use super::{Cluster, WHENS};
@@ -75,6 +75,12 @@ impl Cluster {
             }
             self.accounts[index].groups = groups::promises(policy, unit, self.plan.period);
         }
+        let group = |(index, group): (usize, &policy::Group)| {
+            let tenants = policy.tenants.iter().enumerate();
+            let members = tenants.filter(|(_, tenant)| tenant.group == Some(index));
+            (group.name.clone(), members.map(|(tenant, _)| tenant).collect())
+        };
+        self.groups = policy.groups.iter().enumerate().map(group).collect();
     }
 
     /// A tenant with these levels, from the record that it had, and whether it was in the policy
@@ -95,6 +101,7 @@ impl Cluster {
             before.unwrap_or_else(|| self.new_tenant(name, most, is_limited && !is_known));
         let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
         (tenant.promise, tenant.member) = (promise, member);
+        (tenant.divided, tenant.divided_before) = (InGroup::default(), InGroup::default());
         self.extend(&mut tenant);
         for entry in &mut tenant.entries {
             for when in WHENS {

@@ -12,12 +12,8 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::cost::BYTES_PER_TOKEN;
-use tidegate_model::gate::Unit;
-use tidegate_model::{NodeId, TenantIndex, Time, Waits};
+use tidegate_model::Waits;
 
-use super::Cluster;
-use super::bounds::{GrantCounts, NodeAccounts, Tenant};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
@@ -44,6 +40,9 @@ pub struct ClusterStatus {
     pub round_ns: u64,
     /// The policy's tenants, in its order.
     pub tenants: Vec<ClusterTenant>,
+    /// The policy's groups, in its order.
+    #[serde(default)]
+    pub groups: Vec<ClusterGroup>,
     /// The nodes, in the order of the cluster file.
     pub nodes: Vec<NodeStatus>,
     /// The gateways, likewise.
@@ -108,6 +107,30 @@ pub struct ClusterTenant {
     pub last_served_bytes: u64,
     /// Its counts at each node where one is not zero, in the order of the nodes' numbers.
     pub nodes: Vec<TenantAtNode>,
+}
+
+/// The tenants of one group together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ClusterGroup {
+    /// The group's name.
+    pub name: String,
+    /// The group's reservation in a period; none if it has none in operations.
+    pub reserved_operations: Option<u64>,
+    /// The group's limit in a period; none for no limit.
+    pub limit_operations: Option<u64>,
+    /// Operations that all of its tenants were served in the last period.
+    pub last_served_operations: u64,
+    /// The group's reservation in bytes in a period, likewise.
+    pub reserved_bytes: Option<u64>,
+    /// The group's limit in bytes in a period, likewise.
+    pub limit_bytes: Option<u64>,
+    /// Bytes that its tenants were served in the last period, of those to which bytes are promised.
+    pub last_served_bytes: u64,
+    /// Whether the group's reservation was met in the last period, or else its tenants' demand,
+    /// within a hundredth of the reservation. Tokens that a tenant of the group kept for itself and
+    /// did not ask for are not missed.
+    pub is_met: bool,
 }
 
 /// One tenant at one node.
@@ -445,112 +468,4 @@ pub struct ShortTenant {
     /// Bytes missing in this period.
     #[serde(default)]
     pub missing_bytes: u64,
-}
-
-impl Cluster {
-    pub(crate) fn status(&self, now: Time) -> ClusterStatus {
-        let [operations, bytes] = &self.accounts;
-        let tenants = operations.tenants.iter().zip(&bytes.tenants).map(|(tenant, bytes)| {
-            let of_bytes = |tokens: u64| tokens.saturating_mul(BYTES_PER_TOKEN);
-            ClusterTenant {
-                name: tenant.name.clone(),
-                reserved_bytes: of_bytes(bytes.promise.reserved),
-                limit_bytes: bytes.is_limited.then(|| of_bytes(bytes.promise.allowed)),
-                served_bytes: of_bytes(bytes.served()),
-                last_served_bytes: of_bytes(bytes.served_before()),
-                reserved_operations: tenant.promise.reserved,
-                limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
-                served_operations: tenant.served(),
-                demand_operations: tenant.expected() - tenant.served(),
-                last_served_operations: tenant.served_before(),
-                is_met: tenant.is_met() && bytes.is_met(),
-                waiting_operations: tenant.waiting(),
-                nodes: tenant
-                    .entries
-                    .iter()
-                    .filter_map(|entry| self.at_node(tenant, entry))
-                    .collect(),
-                ..ClusterTenant::default()
-            }
-        });
-        let nodes = self.nodes.iter().map(|node_state| NodeStatus {
-            id: node_state.id.0,
-            name: node_state.name.clone(),
-            host: node_state.info.host.clone(),
-            pid: node_state.info.pid,
-            assigned_scheduler: node_state.discipline().map(|it| it.name().into()),
-            is_scheduler_chosen: node_state.chosen.is_some(),
-            declared_operations_per_second: node_state.declared[0],
-            declared_bytes_per_second: node_state.declared[1],
-            capacity_operations: node_state.capacity[0],
-            measured_operations_per_second: node_state.reported.map(|_| node_state.measured),
-            is_connected: node_state.is_connected,
-            is_silent: node_state.is_silent,
-            reported_ns: node_state.reported.map(|at| now.since(at).0),
-            faults: node_state.faults.iter().map(PartFaultStatus::from).collect(),
-            store_fault: node_state.store_fault.clone(),
-            ..NodeStatus::default()
-        });
-        ClusterStatus {
-            revision: self.plan.revision,
-            period: self.period.0,
-            period_ns: self.plan.period.0,
-            into_ns: now.since(self.period_start).0,
-            round_ns: self.round.took.0,
-            tenants: tenants.collect(),
-            nodes: nodes.collect(),
-            traffic: self.traffic_before,
-            shortfall: self.shortfall(),
-            ..ClusterStatus::default()
-        }
-    }
-
-    /// The status of a tenant at one node; none if all its numbers are zero.
-    fn at_node(&self, tenant: &Tenant, entry: &NodeAccounts) -> Option<TenantAtNode> {
-        let GrantCounts { reserved, allowed } = entry.now.sent;
-        let numbers = [reserved, entry.served, entry.demand, entry.before];
-        numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
-            id: entry.node.0,
-            node: self.nodes[entry.node.index()].name.clone(),
-            reserved_operations: reserved,
-            limit_operations: tenant.is_limited.then_some(allowed),
-            served_operations: entry.served,
-            demand_operations: entry.demand,
-            waiting_operations: entry.waiting,
-            last_served_operations: entry.before,
-            ..TenantAtNode::default()
-        })
-    }
-
-    /// The shortfall of the last distribution, in words; none if it met all reservations. Missing
-    /// operations are reported before missing bytes.
-    fn shortfall(&self) -> Option<Shortfall> {
-        let accounts = self.accounts.iter().find(|it| !it.short.tenants.is_empty())?;
-        let name = |node: &NodeId| self.nodes[node.index()].name.clone();
-        let nodes: Vec<String> = accounts.short.nodes.iter().map(name).collect();
-        let missing: u64 = accounts.short.tenants.iter().map(|(_, missing)| missing).sum();
-        let short = |&(index, missing): &(TenantIndex, u64)| {
-            let name = accounts.tenants[index.index()].name.clone();
-            match accounts.unit {
-                Unit::Operations => {
-                    ShortTenant { name, missing_operations: missing, missing_bytes: 0 }
-                }
-                Unit::Bytes => {
-                    let missing_bytes = missing.saturating_mul(BYTES_PER_TOKEN);
-                    ShortTenant { name, missing_operations: 0, missing_bytes }
-                }
-            }
-        };
-        let tenants: Vec<ShortTenant> = accounts.short.tenants.iter().map(short).collect();
-        let amount = match accounts.unit {
-            Unit::Operations => alloc::format!("{missing} operations"),
-            Unit::Bytes => alloc::format!("{missing} KiB"),
-        };
-        let line = alloc::format!(
-            "{} can do {amount} less in this period than is promised there to {}",
-            nodes.join(", "),
-            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", "),
-        );
-        Some(Shortfall { nodes, tenants, line })
-    }
 }

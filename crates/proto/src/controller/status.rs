@@ -8,6 +8,7 @@ use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::Event;
+use tidegate_model::gate::Unit;
 
 use crate::cluster::status::ClusterStatus;
 use crate::stats::delays::stages::StageWaits;
@@ -43,6 +44,9 @@ pub struct Status {
     pub totals: Totals,
     /// The policy's tenants, in its order.
     pub tenants: Vec<TenantStatus>,
+    /// The resources that the policy names, in its order, with the promises of each.
+    #[serde(default)]
+    pub resources: Vec<ResourceStatus>,
     /// The connected stages, by number.
     pub stages: Vec<StageStatus>,
     /// The storage nodes and what tenants get there, if there is a cluster.
@@ -141,6 +145,100 @@ pub struct TenantStatus {
     pub waiting_requests: u64,
     /// Its connected stages.
     pub stages: u64,
+}
+
+/// A resource that the policy names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ResourceStatus {
+    /// Its name.
+    pub name: String,
+    /// The kind of gate that guards it: `stages`, `storage nodes` or `data nodes`.
+    pub guarded_by: String,
+    /// Its capacity, or the sum of what its storage nodes declare; none where that is unknown.
+    pub capacity_operations_per_second: Option<u64>,
+    /// The same in bytes.
+    pub capacity_bytes_per_second: Option<u64>,
+    /// The tenants with a promise of it or with requests to it, in the order of the policy.
+    pub tenants: Vec<PromiseStatus>,
+    /// The groups with a promise of it, likewise.
+    pub groups: Vec<PromiseStatus>,
+}
+
+/// The promise of a resource to one tenant or one group, and what it had of the resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PromiseStatus {
+    /// The name of the tenant or group.
+    pub name: String,
+    /// The group that a tenant is in; none for a group, and outside groups.
+    pub group: Option<String>,
+    /// Its share of the surplus, relative to the other weights.
+    pub weight: u32,
+    /// Its reservation.
+    pub reservation_operations_per_second: Option<u64>,
+    /// Its reservation.
+    pub reservation_bytes_per_second: Option<u64>,
+    /// Its limit.
+    pub limit_operations_per_second: Option<u64>,
+    /// Its limit.
+    pub limit_bytes_per_second: Option<u64>,
+    /// Operations that it was served in the last period.
+    pub operations_per_second: u64,
+    /// Bytes that it was served in the last period. Storage nodes count them for tenants to which
+    /// bytes are promised, gateways for the others. None where no gate counts them: at data nodes.
+    pub bytes_per_second: Option<u64>,
+    /// Whether its reservation was met in the last period, or else its demand.
+    pub is_met: bool,
+    /// The gate that held its requests longest in the last minute; none where none waited, and for
+    /// groups and data nodes.
+    pub held: Option<HeldStatus>,
+}
+
+/// The gate or rule that held requests longest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct HeldStatus {
+    /// At a stage `bytes_limit`, `operations_limit`, `bytes_share`, `operations_share` or
+    /// `channel`; at storage nodes `limit`, `reservation`, `turn` or `device`.
+    pub by: String,
+    /// Its part of all the time that requests were held, in thousandths.
+    pub permille: u64,
+    /// The time that requests were held there, all of them together; at storage nodes each counts
+    /// as often as it costs.
+    pub wait_ns: u64,
+}
+
+/// A promise counts as kept from this share on, in thousandths: counting by the period is never
+/// exact, and a tenant that gets 97 % of its promise has nothing to complain about.
+pub const KEPT_PERMILLE: u64 = 970;
+
+impl TenantStatus {
+    /// Whether it has less at stages than its reservation in `unit` although its demand is larger.
+    ///
+    /// The demand is larger where requests wait at the tenant's gates; where none waits, the
+    /// program or its device is the slow one, and no gate can mend that.
+    pub fn misses(&self, unit: Unit) -> bool {
+        let (reservation, measured, demand) = match unit {
+            Unit::Bytes => (
+                self.reservation_bytes_per_second,
+                self.period_bytes_per_second,
+                self.demand_bytes_per_second,
+            ),
+            Unit::Operations => (
+                self.reservation_operations_per_second,
+                self.period_operations_per_second,
+                self.demand_operations_per_second,
+            ),
+        };
+        let is_waiting = demand.is_none() && self.waiting_permille > 0;
+        reservation.is_some_and(|reserved| is_less(measured, reserved)) && is_waiting
+    }
+}
+
+/// Whether a measured rate is less than a promised one, by more than counting explains.
+pub fn is_less(measured: u64, promised: u64) -> bool {
+    u128::from(measured) * 1000 < u128::from(promised) * u128::from(KEPT_PERMILLE)
 }
 
 /// One stage.

@@ -137,6 +137,15 @@ impl Minute {
         all
     }
 
+    /// Adds each tenant's waits there in the last minute to its sum, by index.
+    pub(super) fn add_waits(&self, now: Time, sums: &mut [Waits]) {
+        for (index, doing) in self.parts(now).flat_map(|part| &part.tenants) {
+            if let Some(sum) = sums.get_mut(index.index()) {
+                *sum += doing.waits;
+            }
+        }
+    }
+
     fn parts(&self, now: Time) -> impl Iterator<Item = &MinuteSegment> {
         self.parts.iter().filter(move |part| now.since(part.began) <= MINUTE)
     }

@@ -2,7 +2,7 @@
 //! tenants of a group add up to no more than the group's promise.
 
 use proptest::prelude::*;
-use tidegate_model::Span;
+use tidegate_model::{Event, Span};
 use tidegate_sim::cluster::ClusterTestbed;
 use tidegate_sim::simulation::Fault;
 
@@ -74,6 +74,58 @@ fn a_reservation_that_one_does_not_use_goes_to_its_group_first() {
     world.run(Span(3 * PERIOD.0));
     let [a, b] = ["a", "b"].map(|tenant| world.served(6, tenant));
     assert!(a >= 590 && b >= 350, "a had {a} of 600, b had {b} of 400");
+}
+
+/// Whether the last period met the reservations of `a` and of the group.
+fn is_met(world: &ClusterTestbed) -> (bool, bool) {
+    let status = world.status();
+    assert_eq!(status.groups[0].name, "g");
+    (status.tenants[0].is_met, status.groups[0].is_met)
+}
+
+/// Tenant `a` begins to ask in the middle of period 4. By then half of its reservation has lapsed
+/// to `b`, so nothing is missed although `a` gets less than it asks for and less than it has
+/// reserved. In the next periods `a` has its whole reservation again.
+#[test]
+fn a_reservation_that_lapsed_to_the_group_is_not_missed() {
+    let policy = policy("reservation = \"1k iops\"", "reservation = \"600 iops\"");
+    let mut world = ClusterTestbed::new(&policy, 500, 3);
+    demand(&mut world, "out", [1500; 3]);
+    demand(&mut world, "b", [500; 3]);
+    world.run(Span(4 * PERIOD.0));
+    assert_eq!(is_met(&world), (true, true), "{:?}", world.status().groups);
+
+    world.run(Span(PERIOD.0 / 2));
+    demand(&mut world, "a", [300; 3]);
+    world.run(Span(PERIOD.0 / 2 + PERIOD.0 / 4));
+    let had = world.served(4, "a");
+    assert!((200..400).contains(&had), "half of 600 had lapsed, and a had {had}");
+    assert_eq!(is_met(&world), (true, true), "{:?}", world.status().groups);
+    let missed = world.events().iter().filter(|it| matches!(it, Event::ReservationMissed { .. }));
+    assert_eq!(missed.count(), 0);
+
+    world.run(Span(2 * PERIOD.0));
+    assert!(world.served(5, "a") >= 590, "a had {} of 600", world.served(5, "a"));
+    assert_eq!(is_met(&world), (true, true), "{:?}", world.status().groups);
+}
+
+/// Two of three nodes are gone, and with them half of what is promised.
+#[test]
+fn a_group_misses_what_nodes_can_no_longer_do() {
+    let policy = policy("reservation = \"1k iops\"", "reservation = \"600 iops\"");
+    let mut world = ClusterTestbed::new(&policy, 500, 3);
+    demand(&mut world, "a", [400; 3]);
+    demand(&mut world, "b", [400; 3]);
+    world.run(Span(3 * PERIOD.0));
+    assert_eq!(is_met(&world), (true, true), "{:?}", world.status().groups);
+
+    world.befall(Fault::Dies(1));
+    world.befall(Fault::Dies(2));
+    world.run(Span(3 * PERIOD.0));
+    let (_, of_group) = is_met(&world);
+    assert!(!of_group, "{:?}", world.status().groups);
+    let served = world.status().groups[0].last_served_operations;
+    assert!((1..=510).contains(&served), "one node of 500 is left, and served {served}");
 }
 
 proptest! {

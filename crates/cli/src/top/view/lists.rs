@@ -8,13 +8,15 @@ use tidegate_proto::controller::status::{StageStatus, Status};
 
 use super::super::glyphs::Bar;
 use super::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
-use crate::health::{self, PeerHealth};
+use crate::health::resources::{self, Promise};
+use crate::health::{self, Met, PeerHealth};
 use tidegate_console::amounts;
 use tidegate_console::output::{Tone, on_one_line};
 
 /// A list below the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
+    Resources,
     Stages,
     Nodes,
     DataNodes,
@@ -25,6 +27,7 @@ impl List {
     pub(super) fn rows(self, status: &Status) -> usize {
         let cluster = status.cluster.as_ref();
         match self {
+            Self::Resources => resources::promises(status).count(),
             Self::Stages => status.stages.len(),
             Self::Nodes => cluster.map_or(0, |cluster| cluster.nodes.len()),
             Self::DataNodes => cluster.map_or(0, |cluster| cluster.data_nodes.len()),
@@ -72,7 +75,9 @@ impl View {
     /// The lists below the main table that are not empty.
     pub(super) fn lists(&self) -> Vec<List> {
         let lists: &[List] = match self.page() {
-            Page::Tenants => &[List::Stages, List::Nodes, List::DataNodes, List::Gateways],
+            Page::Tenants => {
+                &[List::Resources, List::Stages, List::Nodes, List::DataNodes, List::Gateways]
+            }
             Page::Nodes => &[List::DataNodes, List::Gateways],
         };
         let status = self.history.status();
@@ -82,6 +87,7 @@ impl View {
     pub(super) fn draw_list(&self, list: List, frame: &mut Frame<'_>, area: Rect) {
         let status = self.history.status();
         match (list, &status.cluster) {
+            (List::Resources, _) => self.draw_resources(status, frame, area),
             (List::Stages, _) => self.draw_stages(&status.stages, frame, area),
             (List::Nodes, Some(cluster)) => self.draw_nodes(cluster, 0, frame, area),
             (List::DataNodes, Some(cluster)) => {
@@ -90,6 +96,33 @@ impl View {
             (List::Gateways, Some(cluster)) => self.draw_gateways(&cluster.gateways, frame, area),
             (_, None) => {}
         }
+    }
+
+    /// The promises of named resources: those that are not met first.
+    fn draw_resources(&self, status: &Status, frame: &mut Frame<'_>, area: Rect) {
+        let mut promises: Vec<Promise<'_>> = resources::promises(status).collect();
+        promises.sort_by_key(|promise| promise.met() != Met::No);
+        let resource = name_width(status.resources.iter().map(|it| &it.name), area.width).max(8);
+        let columns = [
+            left("RESOURCE", resource),
+            flexible("PROMISED TO"),
+            flush("RESERVED", 2 * LEVEL),
+            flush("MEASURED", 2 * LEVEL),
+            left("MET", 4),
+            flexible("HELD BY"),
+        ];
+        let row = |promise: &Promise<'_>, _: &[u16]| {
+            let met = promise.met();
+            vec![
+                Cell::from(on_one_line(&promise.resource.name)),
+                Cell::from(on_one_line(&promise.name())),
+                right(promise.reserved()),
+                right(promise.measured()),
+                Cell::from(met.word()).style(self.style(met.tone())),
+                Cell::from(promise.held()),
+            ]
+        };
+        self.draw_rows(&columns, &promises, row, frame, area);
     }
 
     fn draw_stages(&self, stages: &[StageStatus], frame: &mut Frame<'_>, area: Rect) {

@@ -1,0 +1,179 @@
+//! The promises of named resources, as `status` and `top` show them.
+
+use tidegate_model::gate::Unit;
+use tidegate_proto::controller::status::{
+    HeldStatus, PromiseStatus, ResourceStatus, Status, is_less,
+};
+
+use super::{Met, UNITS, level};
+use tidegate_console::amounts;
+
+/// A promise of a resource, to a tenant or to a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise<'a> {
+    pub(crate) resource: &'a ResourceStatus,
+    pub(crate) status: &'a PromiseStatus,
+    is_group: bool,
+}
+
+/// The promises of all named resources: of each its tenants, and then its groups.
+pub(crate) fn promises(status: &Status) -> impl Iterator<Item = Promise<'_>> {
+    status.resources.iter().flat_map(|resource| {
+        let of = |is_group| move |status| Promise { resource, status, is_group };
+        let groups = resource.groups.iter().map(of(true));
+        resource.tenants.iter().map(of(false)).chain(groups)
+    })
+}
+
+/// The levels of a promise in both units.
+type Pair = [Option<u64>; 2];
+
+impl Promise<'_> {
+    /// The tenant or the group.
+    pub(crate) fn name(self) -> String {
+        let PromiseStatus { name, group, .. } = self.status;
+        match (self.is_group, group) {
+            (true, _) => format!("group {name}"),
+            (false, Some(group)) => format!("{name} ({group})"),
+            (false, None) => name.clone(),
+        }
+    }
+
+    pub(crate) fn reserved(self) -> String {
+        levels(self.reservation())
+    }
+
+    pub(crate) fn limit(self) -> String {
+        levels([self.status.limit_bytes_per_second, self.status.limit_operations_per_second])
+    }
+
+    /// What it had in the last period, in the units that are promised; of an empty promise in
+    /// operations, which each kind of gate counts.
+    pub(crate) fn measured(self) -> String {
+        let status = self.status;
+        let limits = [status.limit_bytes_per_second, status.limit_operations_per_second];
+        let promised = self.reservation().into_iter().zip(limits).map(|(one, other)| one.or(other));
+        let mut had = self.had();
+        if promised.clone().any(|it| it.is_some()) {
+            had.iter_mut().zip(promised).for_each(|(had, it)| *had = had.filter(|_| it.is_some()));
+        } else {
+            had[0] = None;
+        }
+        levels(had)
+    }
+
+    /// The gate that held its requests longest, with its part of the time that they were held.
+    pub(crate) fn held(self) -> String {
+        let held = |held: &HeldStatus| {
+            format!("{} {}", held.by.replace('_', " "), amounts::permille(held.permille))
+        };
+        self.status.held.as_ref().map_or("-".into(), held)
+    }
+
+    pub(crate) fn met(self) -> Met {
+        let (reservation, had) = (self.reservation(), self.had());
+        let mut pairs = reservation.into_iter().zip(had);
+        let is_promised = reservation.iter().any(|level| level.is_some_and(|it| it > 0));
+        let is_idle = had.iter().all(|had| had.unwrap_or(0) == 0);
+        match (is_promised, self.status.is_met) {
+            (true, false) => Met::No,
+            _ if is_idle => Met::Idle,
+            (false, _) => Met::Nothing,
+            (true, true) if pairs.any(|(promised, had)| is_short(promised, had)) => {
+                Met::BoundElsewhere
+            }
+            (true, true) => Met::Yes,
+        }
+    }
+
+    fn reservation(self) -> Pair {
+        let status = self.status;
+        [status.reservation_bytes_per_second, status.reservation_operations_per_second]
+    }
+
+    fn had(self) -> Pair {
+        [self.status.bytes_per_second, Some(self.status.operations_per_second)]
+    }
+}
+
+fn is_short(promised: Option<u64>, had: Option<u64>) -> bool {
+    promised.zip(had).is_some_and(|(promised, had)| is_less(had, promised))
+}
+
+/// Bytes and operations, those that there are.
+fn levels(pair: Pair) -> String {
+    let shown = UNITS.into_iter().zip(pair);
+    let shown: Vec<String> = shown.filter_map(|(unit, rate)| Some(level(unit, rate?))).collect();
+    if shown.is_empty() { "-".into() } else { shown.join(", ") }
+}
+
+/// The capacity of a resource in both units.
+pub(crate) fn capacity(resource: &ResourceStatus) -> String {
+    levels([resource.capacity_bytes_per_second, resource.capacity_operations_per_second])
+}
+
+/// Warns of groups that have less than their reservation.
+pub(super) fn warn_of_groups(status: &Status, warn: &mut impl FnMut(String, &str)) {
+    let groups = promises(status).filter(|promise| promise.is_group);
+    for promise in groups.filter(|promise| promise.met() == Met::No) {
+        let had = UNITS.into_iter().zip(promise.had()).zip(promise.reservation());
+        let had = had.filter_map(|((unit, had), reserved): ((Unit, _), Option<u64>)| {
+            reserved.and(Some(level(unit, had?)))
+        });
+        let text = format!(
+            "{} gets {} of the {} that it is promised on {}",
+            promise.name(),
+            had.collect::<Vec<_>>().join(", "),
+            promise.reserved(),
+            promise.resource.name,
+        );
+        warn(text, "if it stays so, the resource yields less than its capacity: lower promises");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promise(reserved: u64, had: u64, is_met: bool) -> PromiseStatus {
+        PromiseStatus {
+            name: "team".into(),
+            reservation_operations_per_second: (reserved > 0).then_some(reserved),
+            operations_per_second: had,
+            bytes_per_second: Some(had << 20),
+            is_met,
+            ..PromiseStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_promise_is_met_as_its_gates_say() {
+        let cases = [
+            (promise(100, 40, false), Met::No),
+            (promise(100, 0, false), Met::No),
+            (promise(100, 0, true), Met::Idle),
+            (promise(100, 40, true), Met::BoundElsewhere),
+            (promise(100, 99, true), Met::Yes),
+            (promise(0, 40, true), Met::Nothing),
+        ];
+        let resource = ResourceStatus::default();
+        for (status, met) in cases {
+            let promise = Promise { resource: &resource, status: &status, is_group: false };
+            assert_eq!(promise.met(), met, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_below_its_reservation_is_a_warning() {
+        let resource = ResourceStatus {
+            name: "cluster".into(),
+            groups: vec![promise(100, 40, false), promise(100, 40, true)],
+            ..ResourceStatus::default()
+        };
+        let status = Status { resources: vec![resource], ..Status::default() };
+        let mut texts = Vec::new();
+        warn_of_groups(&status, &mut |text, _| texts.push(text));
+        let expected = "group team gets 40 iops of the 100 iops that it is promised on cluster";
+        assert_eq!(texts, [expected]);
+    }
+}
