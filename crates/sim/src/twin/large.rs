@@ -4,8 +4,24 @@ use tidegate_model::{Tag, Time};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
 
-use super::nodes::{Body, SubRequest};
 use crate::node::SimulatedNode;
+
+/// A sub-request of a gateway at a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubRequest {
+    pub(super) gateway: u32,
+    /// Its ticket at the gateway.
+    pub(super) ticket: u64,
+}
+
+/// A request at a node's device.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    /// A whole sub-request.
+    Whole(SubRequest),
+    /// A piece of a large one: its index, and the byte at which the piece begins.
+    Piece { large: u32, begin: u32 },
+}
 
 /// A large request at a node.
 #[derive(Clone, Debug)]
