@@ -25,27 +25,34 @@ pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Functions of the page's tables that are not in the file named before them: each is written as
-/// the file and the function, in backticks. `text` gives the text of a file.
+/// Functions of the page's tables that are not in the file named before them, and files without
+/// one: a row has a file and then one function or several, each in backticks. `text` gives the
+/// text of a file.
 fn unknown_functions(page: &TextFile, text: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in page.text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
         // Every second piece between backticks is code.
-        let code: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
-        for pair in code.windows(2).filter(|pair| pair[0].ends_with(".rs")) {
-            let [file, function] = [pair[0], pair[1]];
-            let head = format!("fn {function}");
-            let is_there = |text: String| {
-                let mut found = text.split(&head).skip(1);
-                found.any(|rest| rest.starts_with(['(', '<']))
+        let mut code = line.split('`').skip(1).step_by(2).peekable();
+        while let Some(file) = code.next() {
+            if !file.ends_with(".rs") {
+                continue;
+            }
+            let mut finding = |problem: String| {
+                let help = "name the function that does it now";
+                findings.push(Finding::new(&page.path, at + 1, problem, help));
             };
-            if !text(file).is_some_and(is_there) {
-                findings.push(Finding::new(
-                    &page.path,
-                    at + 1,
-                    format!("{file} has no function {function}"),
-                    "name the function that does it now",
-                ));
+            if code.peek().is_none_or(|next| next.ends_with(".rs")) {
+                finding(format!("{file} is named without a function"));
+            }
+            while let Some(function) = code.next_if(|next| !next.ends_with(".rs")) {
+                let head = format!("fn {function}");
+                let is_there = |text: String| {
+                    let mut found = text.split(&head).skip(1);
+                    found.any(|rest| rest.starts_with(['(', '<']))
+                };
+                if !text(file).is_some_and(is_there) {
+                    finding(format!("{file} has no function {function}"));
+                }
             }
         }
     }
@@ -140,7 +147,8 @@ mod tests {
     fn functions_of_tables_are_in_their_files() {
         let page = TextFile {
             path: "ARCHITECTURE.md".into(),
-            text: "| where | `a.rs` `one` | `b.rs` `two` |\n`a.rs` `three`\n".into(),
+            text: "| where | `a.rs` `one`, `four` | `b.rs` `two` |\n`a.rs` `three`\n| `a.rs` |\n"
+                .into(),
         };
         let texts = |path: &str| match path {
             "a.rs" => Some("pub fn one<T>() {}".to_owned()),
@@ -148,9 +156,15 @@ mod tests {
         };
         let found: Vec<String> =
             unknown_functions(&page, texts).iter().map(Finding::to_string).collect();
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("ARCHITECTURE.md:1: b.rs has no function two"), "{found:?}");
-        assert_eq!(unknown_functions(&page, |_| None).len(), 2);
+        let expected = [
+            "ARCHITECTURE.md:1: a.rs has no function four",
+            "ARCHITECTURE.md:1: b.rs has no function two",
+            "ARCHITECTURE.md:3: a.rs is named without a function",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        let is_expected = |(found, expected): (&String, &str)| found.starts_with(expected);
+        assert!(found.iter().zip(expected).all(is_expected), "{found:?}");
+        assert_eq!(unknown_functions(&page, |_| None).len(), 4);
     }
 
     #[test]

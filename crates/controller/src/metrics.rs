@@ -1,4 +1,5 @@
-//! Metrics for Prometheus: base units, and the unit in the name.
+//! The metrics text: a collector reads the status at each scrape and writes it in OpenMetrics, in
+//! base units. [`tables`] has the names and the help.
 
 use std::fmt;
 use std::iter;

@@ -1,4 +1,4 @@
-//! Words of Tidegate: quantities with units, identities, the tag that travels with every request,
+//! Types of Tidegate: quantities with units, identities, the tag that travels with every request,
 //! the policy with the tenants' promises, and the cluster that has to keep them.
 //!
 //! This is the innermost crate. It names things and checks that what it names is possible; it

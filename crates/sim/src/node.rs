@@ -90,6 +90,24 @@ impl<B> SimulatedNode<B> {
         units
     }
 
+    /// A piece of a large request comes. The request counts as an operation with its first piece.
+    /// Returns its units of cost.
+    pub(crate) fn submit_piece(
+        &mut self,
+        now: Time,
+        tenant: usize,
+        (job, is_first): ((Command, u32), bool),
+        tag: &Tag,
+        body: B,
+    ) -> u32 {
+        let mut request = self.node.request(self.slots[tenant], job, tag, body);
+        request.is_piece = true;
+        let units = request.units();
+        self.batch.push(if is_first { request } else { request.continued() });
+        self.node.put(now, &mut self.batch);
+        units
+    }
+
     /// Sends to the device whatever may go there: its number and the request.
     pub(crate) fn dispatch(&mut self, now: Time, mut send: impl FnMut(Number, &Request<B>)) {
         self.node.advance(now);

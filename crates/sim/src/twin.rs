@@ -10,7 +10,9 @@
 //! over the stripes of its volume, goes to the queues of the nodes' machines, and is let through as
 //! these and the controller's machine decide. A device serves what is let through, as [`Service`]
 //! says: as many requests at a time as it is said to, each for a time that is fixed, or varies as
-//! the cluster file's `model` does. Messages take no time.
+//! the cluster file's `model` does. Messages take no time, but for one that is the same for all
+//! requests. [`fit`] finds these times from a recording. Large requests are served in pieces, as at a
+//! live node.
 //!
 //! **When a request is made.** The recording shows when a request came, and not why. There are two
 //! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it
@@ -28,15 +30,18 @@
 //! **What is told.** For each tenant and policy the [`TenantReport`]; the recording itself is
 //! reported in the same way, so that the policy in force then tells how good the twin is.
 //!
-//! **What is left out.** The time that gateways, networks and threads take, which is some ten to a
-//! hundred microseconds of each request; requests to pools; writes that are cut while others pass;
+//! **What is left out.** How the time that gateways, networks and threads take varies: each request
+//! has the same ([`Plan::transit`]); requests to pools; writes that are cut while others pass;
 //! nodes that are away; reports of service elsewhere that no request carries.
 
+mod fit;
+mod large;
 pub mod load;
 mod nodes;
 mod report;
 mod run;
 
+pub use fit::{Fit, fit};
 pub use load::{LoadError, RecordedLoad};
 pub use report::{Figures, Kept, TenantReport, TwinReport};
 pub use run::{Plan, PlanError, run};
@@ -49,10 +54,12 @@ pub enum Service {
     /// As the cluster file says: by the rate and variance of the node's `model`, or else at its
     /// `capacity`; one request at a time.
     Declared,
-    /// Each unit of cost for this time.
+    /// A fixed time for each unit of cost, and more for each byte.
     Fixed {
-        /// The time.
+        /// The time of a unit: a piece of a request of at most 128 KiB.
         each: Span,
+        /// The time that each MiB takes beyond that.
+        per_mib: Span,
         /// How many requests are served at the same time, at least one.
         at_once: u16,
     },

@@ -1,4 +1,5 @@
-//! Bandwidth promised to each flow of a network link, where classes share the link by weight.
+//! Bandwidth promised to each flow of a network link: the classes that have an active flow share
+//! the link by weight, and the active flows of a class share its part evenly.
 //!
 //! # Problem
 //! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But congestion

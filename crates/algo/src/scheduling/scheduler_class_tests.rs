@@ -1,4 +1,5 @@
-//! Classes of requests: the turns of high, medium and low, and what they do not change.
+//! Classes of requests: high, medium and low take turns, and urgent goes first within the
+//! reservation. Classes change the order, and never how much a reservation or limit lets through.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! `tidegate status`: how everything is, on one screen.
+//! `tidegate status`: prints the controller's status as tables, with warnings.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;

@@ -31,6 +31,7 @@ mod shim;
 mod sim;
 mod stage;
 mod store;
+mod twin;
 mod window;
 
 use sample::Median;
@@ -199,13 +200,15 @@ pub(crate) enum Bench {
     Idle,
     /// A tenant with a reservation beside ten others, at each kind of gate
     Isolation,
+    /// What a replayed recording says of another policy, beside what a cluster then does
+    Twin,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
     FatTree,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 10] = [
+    const LIVE: [Self; 11] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -216,6 +219,7 @@ impl Bench {
         Self::Sim,
         Self::Idle,
         Self::Isolation,
+        Self::Twin,
     ];
 }
 
@@ -274,6 +278,9 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Isolation) {
         isolation::rows(plan, &interrupt, report)?;
+    }
+    if benches.contains(&Bench::Twin) {
+        twin::rows(plan, &interrupt, report)?;
     }
     Ok(())
 }

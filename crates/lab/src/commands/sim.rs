@@ -78,6 +78,12 @@ pub(crate) struct Args {
     #[arg(value_parser = twin::service, requires = "load")]
     service: Option<Service>,
 
+    /// With --load: the policy that was in force during the recording. The times of devices whose
+    /// speed the cluster file does not say, and that of the way to them, are then found by replays
+    #[arg(long, value_name = "POLICY", env = "TIDEGATE_RECORDED_UNDER", hide_env_values = true)]
+    #[arg(requires = "load", conflicts_with = "service")]
+    recorded_under: Option<PathBuf>,
+
     /// How much of the world is simulated
     #[arg(long, value_enum, default_value_t = Model::Packets)]
     #[arg(env = "TIDEGATE_MODEL", hide_env_values = true, conflicts_with = "load")]
@@ -157,6 +163,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             cluster: args.cluster.as_deref(),
             policies: &args.policy,
             service: args.service.unwrap_or(Service::Declared),
+            recorded_under: args.recorded_under.as_deref(),
             seed: args.seed.unwrap_or(1),
         };
         return twin::run(&order, common);

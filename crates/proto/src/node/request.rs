@@ -87,6 +87,16 @@ impl<B> Request<B> {
         self.slot
     }
 
+    /// The command that the device is to run.
+    pub fn command(&self) -> Command {
+        self.command
+    }
+
+    /// How many bytes of the part it is about.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
     /// The cost at its dispatch, in units.
     pub fn units(&self) -> u32 {
         self.cost.cost

@@ -12,9 +12,10 @@ use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{Controller, Setup};
 use tidegate_proto::data::Command;
 use tidegate_proto::gateway::{Gateway, RequestExtent};
-use tidegate_proto::node::Config;
+use tidegate_proto::node::{Config, Request};
 
 use super::Service;
+use super::large::{Body, LargeRequests, SubRequest, is_large};
 use super::load::{ConnectionLoad, LoadRequest};
 use super::report::TenantLog;
 use crate::device::Device;
@@ -23,9 +24,6 @@ use crate::rng::Stream;
 use crate::simulation::{Peers, Simulation};
 use crate::time::Picoseconds;
 
-/// A sub-request at a node: its gateway, and its ticket there.
-pub(super) type SubRequest = (u32, u64);
-
 /// Event of a client or a device.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -33,6 +31,8 @@ pub(super) enum Event {
     Issue { connection: u32 },
     /// A device has finished a request.
     Done { node: u16, incarnation: u32, number: Number },
+    /// An answer has reached its client.
+    Answered { request: InFlight },
 }
 
 /// A device that serves some requests at a time.
@@ -40,19 +40,26 @@ pub(super) enum Event {
 pub(super) enum Server {
     /// As the cluster file declares it.
     Declared(Device),
-    /// A fixed time for each unit: when each of its places is free.
-    Fixed(Span, Vec<Picoseconds>),
+    /// Some requests at a time, with the times of [`Service::Fixed`]: when each server is free.
+    Fixed { each: Span, per_mib: Span, free_at: Vec<Picoseconds> },
 }
 
 impl Server {
     /// Takes a request; the time at which it is done.
-    fn take(&mut self, now: Picoseconds, units: u32) -> Picoseconds {
+    fn take<B>(&mut self, now: Picoseconds, request: &Request<B>) -> Picoseconds {
+        let units = request.units();
         match self {
             Self::Declared(device) => device.take(now, units),
-            Self::Fixed(each, free_at) => {
-                let first = free_at.iter_mut().min().expect("a device has a place");
-                let time = Picoseconds(Picoseconds::from(*each).0.saturating_mul(units.into()));
-                *first = now.max(*first).after(time);
+            Self::Fixed { each, per_mib, free_at } => {
+                let first = free_at.iter_mut().min().expect("a device has a server");
+                let moved = match request.command() {
+                    Command::Read | Command::Write { .. } => request.length(),
+                    _ => 0,
+                };
+                let each = Picoseconds::from(*each).0.saturating_mul(units.into());
+                let moved = u128::from(Picoseconds::from(*per_mib).0) * u128::from(moved) >> 20;
+                let time = each.saturating_add(moved as u64);
+                *first = now.max(*first).after(Picoseconds(time));
                 *first
             }
         }
@@ -77,10 +84,11 @@ pub(super) struct Connection {
 
 /// A request of a client.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
+pub(super) struct InFlight {
     connection: u32,
     tenant: usize,
-    units: u32,
+    /// What nodes count it as: operations, or units of cost in a policy without resources.
+    operations: u32,
     bytes: u32,
     issued: Picoseconds,
 }
@@ -106,6 +114,11 @@ pub(super) struct TwinNodes {
     pub(super) devices: Vec<Server>,
     pub(super) gateways: Vec<SimulatedGateway>,
     pub(super) connections: Vec<Connection>,
+    pub(super) larges: LargeRequests,
+    /// The time of a request outside of queues and devices.
+    pub(super) transit: Span,
+    /// Nodes count requests and not units of cost.
+    pub(super) counts_requests: bool,
     pub(super) seed: u64,
     /// When the load begins and ends.
     pub(super) from: Picoseconds,
@@ -128,8 +141,9 @@ pub(super) fn server(
         Server::Declared(Device::new(rate, permille / 10, random))
     };
     match (service, node.model, node.capacity) {
-        (Service::Fixed { each, at_once }, ..) => {
-            Some(Server::Fixed(each, vec![Picoseconds::ZERO; usize::from(at_once.max(1))]))
+        (Service::Fixed { each, per_mib, at_once }, ..) => {
+            let free_at = vec![Picoseconds::ZERO; usize::from(at_once.max(1))];
+            Some(Server::Fixed { each, per_mib, free_at })
         }
         (Service::Declared, Some(model), _) => Some(declared(model.rate, model.variance_permille)),
         (Service::Declared, None, Some(capacity)) => Some(declared(capacity, 0)),
@@ -222,8 +236,17 @@ impl TwinSim {
 
     fn issue(&mut self, connection: u32) {
         let now = self.now;
-        let TwinNodes { cluster, volumes, names, gateways, connections, logs, .. } =
-            &mut self.peers;
+        let TwinNodes {
+            cluster,
+            volumes,
+            names,
+            gateways,
+            connections,
+            logs,
+            larges,
+            counts_requests,
+            ..
+        } = &mut self.peers;
         let client = &mut connections[connection as usize];
         let request = client.request();
         (client.is_planned, client.made) = (false, client.made + 1);
@@ -237,27 +260,32 @@ impl TwinSim {
         // Unattributed requests are behind all tenants.
         let tenant = usize::from(owner.tenant.0).checked_sub(1).unwrap_or(names.len() - 1);
         let gateway = &mut gateways[client.gateway as usize];
-        let in_flight = InFlight { connection, tenant, units: 0, bytes, issued: now };
+        let in_flight = InFlight { connection, tenant, operations: 0, bytes, issued: now };
         let ticket = gateway.submit(in_flight);
         let sub_requests = gateway.requests.on_request(ticket, layout, extent);
         let Ok(sub_requests) = sub_requests else {
             panic!("a request of {bytes} bytes does not fit in {}", volume.name);
         };
-        let (mut units, mut touched) = (0, Vec::new());
+        let (mut operations, mut touched) = (0, Vec::new());
         for sub_request in sub_requests {
             let node = volume.nodes[sub_request.piece.part as usize];
             let length = sub_request.piece.length;
             let mut tag = tag(owner, request.operation, length);
             let work = command.work(&cluster.cost, length, &tag);
             tag.delay = gateway.elsewhere[tenant].sent(node.index(), work);
-            let body = (client.gateway, sub_request.ticket);
+            let own = SubRequest { gateway: client.gateway, ticket: sub_request.ticket };
             if let Some(process) = &mut self.hosts[node.index()].process {
-                units += process.submit(now.time(), tenant, (command, length), &tag, body);
+                let job = (command, length);
+                let units = match is_large(job) {
+                    true => larges.submit(process, now.time(), (tenant, job, tag), own),
+                    false => process.submit(now.time(), tenant, job, &tag, Body::Whole(own)),
+                };
+                operations += if *counts_requests { 1 } else { units };
             }
             touched.push(node);
         }
         if let Some(Some(own)) = gateway.in_flight.get_mut(ticket as usize) {
-            own.units = units;
+            own.operations = operations;
         }
         logs[tenant].on_request(now);
         touched.into_iter().for_each(|node| self.pump(node.0));
@@ -270,17 +298,32 @@ impl TwinSim {
         else {
             return;
         };
-        let (gateway, ticket) = process.finish(self.now.time(), number);
         let now = self.now;
-        if let Some(request) = self.peers.gateways[gateway as usize].answer(ticket) {
-            let client = &mut self.peers.connections[request.connection as usize];
-            (client.answered, client.last_answer) = (client.answered + 1, now);
-            let latency = now.since(request.issued).span();
-            let log = &mut self.peers.logs[request.tenant];
-            log.on_answer(now, (latency, request.bytes, request.units), self.peers.until);
-            self.plan_next(request.connection);
+        let sub_request = match process.finish(now.time(), number) {
+            Body::Whole(own) => Some(own),
+            Body::Piece { large, begin } => {
+                self.peers.larges.on_piece(process, now.time(), large, begin)
+            }
+        };
+        let answered = sub_request
+            .and_then(|own| self.peers.gateways[own.gateway as usize].answer(own.ticket));
+        if let Some(request) = answered {
+            match self.peers.transit {
+                Span::ZERO => self.on_answered(&request),
+                transit => self.plan(now.after(transit.into()), Event::Answered { request }),
+            }
         }
         self.pump(node);
+    }
+
+    fn on_answered(&mut self, request: &InFlight) {
+        let now = self.now;
+        let client = &mut self.peers.connections[request.connection as usize];
+        (client.answered, client.last_answer) = (client.answered + 1, now);
+        let latency = now.since(request.issued).span();
+        let log = &mut self.peers.logs[request.tenant];
+        log.on_answer(now, (latency, request.bytes, request.operations), self.peers.until);
+        self.plan_next(request.connection);
     }
 }
 
@@ -315,7 +358,7 @@ fn tag(Attribution { tenant, class }: Attribution, operation: Operation, length:
 }
 
 impl Peers for TwinNodes {
-    type Process = SimulatedNode<SubRequest>;
+    type Process = SimulatedNode<Body>;
     type Event = Event;
 
     fn controller(&self, now: Time, incarnation: u32) -> Controller {
@@ -358,13 +401,14 @@ impl Peers for TwinNodes {
             Event::Done { node, incarnation, number } => {
                 simulation.on_done(node, incarnation, number);
             }
+            Event::Answered { request } => simulation.on_answered(&request),
         }
     }
 
     fn called(event: &Event) -> Option<u16> {
         match event {
             Event::Done { node, .. } => Some(*node),
-            Event::Issue { .. } => None,
+            Event::Issue { .. } | Event::Answered { .. } => None,
         }
     }
 
@@ -377,7 +421,7 @@ impl Peers for TwinNodes {
             (&mut simulation.peers.devices[usize::from(node)], host.incarnation);
         let events = &mut simulation.agenda;
         process.dispatch(now.time(), |number, request| {
-            let done = device.take(now, request.units());
+            let done = device.take(now, request);
             events.plan(done, Event::Done { node, incarnation, number });
         });
     }

@@ -94,8 +94,9 @@ pub(super) struct TenantLog {
     under_way: u64,
     /// Since when nothing is under way.
     idle_since: Picoseconds,
-    /// In the period that runs: units that were served, and the time without requests.
-    units: u64,
+    /// In the period that runs: operations and bytes that were served, and the time without
+    /// requests.
+    served: (u64, u64),
     idle: u64,
     kept: Kept,
 }
@@ -108,12 +109,12 @@ impl TenantLog {
         self.under_way += 1;
     }
 
-    /// A request was answered, after some time and with so many bytes and units. After the end of
-    /// the load it counts as unanswered.
+    /// A request was answered, after some time and with so many bytes and operations. After the
+    /// end of the load it counts as unanswered.
     pub(super) fn on_answer(
         &mut self,
         now: Picoseconds,
-        (latency, bytes, units): (Span, u32, u32),
+        (latency, bytes, operations): (Span, u32, u32),
         until: Picoseconds,
     ) {
         if now > until {
@@ -121,7 +122,8 @@ impl TenantLog {
         }
         self.latencies.push(latency.0);
         self.bytes += u64::from(bytes);
-        self.units += u64::from(units);
+        self.served.0 += u64::from(operations);
+        self.served.1 += u64::from(bytes);
         self.under_way -= 1;
         if self.under_way == 0 {
             self.idle_since = now;
@@ -130,18 +132,21 @@ impl TenantLog {
 
     /// A period begins; what happened before does not count.
     pub(super) fn begin(&mut self, now: Picoseconds) {
-        (self.units, self.idle) = (0, 0);
+        (self.served, self.idle) = ((0, 0), 0);
         self.idle_since = now;
     }
 
-    /// A period ends in which the tenant was to have so many units.
-    pub(super) fn end_period(&mut self, now: Picoseconds, period: Span, reserved: u64) {
+    /// A period ends in which the tenant was to have so many operations and bytes.
+    pub(super) fn end_period(&mut self, now: Picoseconds, period: Span, reserved: (u64, u64)) {
         if self.under_way == 0 {
             self.idle += now.since(self.idle_since).0;
         }
         let was_idle = self.idle.saturating_mul(100)
             >= Picoseconds::from(period).0.saturating_mul(100 - KEPT_PERCENT);
-        let was_served = self.units.saturating_mul(100) >= reserved.saturating_mul(KEPT_PERCENT);
+        let is_kept = |served: u64, reserved: u64| {
+            served.saturating_mul(100) >= reserved.saturating_mul(KEPT_PERCENT)
+        };
+        let was_served = is_kept(self.served.0, reserved.0) && is_kept(self.served.1, reserved.1);
         self.kept.periods += 1;
         self.kept.kept += u64::from(was_idle || was_served);
         self.begin(now);

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tidegate_algo::classify::owner::Owners;
+use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::policy::GateKind;
 use tidegate_model::{Cluster, Policy, Span, Waits};
 
 use super::Service;
+use super::large::LargeRequests;
 use super::load::RecordedLoad;
 use super::nodes::{Connection, SimulatedGateway, TwinNodes, TwinSim, server, used};
 use super::report::{Figures, TenantLog, TenantReport, TwinReport};
@@ -34,6 +36,8 @@ pub struct Plan<'a> {
     pub load: &'a RecordedLoad,
     /// The devices.
     pub service: Service,
+    /// The time that a request takes outside of the nodes' queues and devices.
+    pub transit: Span,
     /// Decides the service times of devices that vary.
     pub seed: u64,
 }
@@ -67,7 +71,12 @@ pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinRep
     (0..simulation.peers.connections.len()).for_each(|it| simulation.plan_next(it as u32));
     let begin = |log: &mut TenantLog| log.begin(from);
     simulation.peers.logs.iter_mut().for_each(begin);
-    let promised = Promised::of(&plan.policy.at(GateKind::Node));
+    let at_nodes = plan.policy.at(GateKind::Node);
+    let promised: Vec<(u64, u64)> = Promised::of(&at_nodes)
+        .iter()
+        .zip(Promised::in_bytes(&at_nodes))
+        .map(|(operations, tokens)| (operations.reserved, tokens.reserved * BYTES_PER_TOKEN))
+        .collect();
     while simulation.now < until {
         if !goes_on() {
             return Ok(None);
@@ -77,14 +86,14 @@ pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinRep
         // A piece of a period at the end keeps nothing and breaks nothing.
         if next <= until {
             for (log, promised) in simulation.peers.logs.iter_mut().zip(&promised) {
-                log.end_period(next, plan.policy.period, promised.reserved);
+                log.end_period(next, plan.policy.period, *promised);
             }
         }
     }
     simulation.run_until(until.after(READING));
     let waits = waits(&simulation);
     let logs = std::mem::take(&mut simulation.peers.logs);
-    let reserved = promised.iter().map(|it| it.reserved > 0).chain([false]);
+    let reserved = promised.iter().map(|it| *it != (0, 0)).chain([false]);
     let reports = logs.into_iter().zip(names.iter()).zip(reserved);
     let tenants = reports.map(|((log, name), has_reservation)| {
         let report = log.report(name.clone(), has_reservation);
@@ -114,7 +123,7 @@ impl RecordedLoad {
 }
 
 fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
-    let Plan { cluster, policy, load, service, seed } = *plan;
+    let Plan { cluster, policy, load, service, transit, seed } = *plan;
     let period = Picoseconds::from(policy.period);
     let from = Picoseconds(WARM_UP * period.0);
     let mut names: Vec<String> = policy.tenants.iter().map(|it| it.name.clone()).collect();
@@ -139,7 +148,7 @@ fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
         let is_used = used.iter().any(|id| id.index() == number);
         let random = Stream::new(seed, "device", number as u64);
         // One that serves nothing may be as fast as it likes.
-        let any = Service::Fixed { each: Span(1), at_once: 1 };
+        let any = Service::Fixed { each: Span(1), per_mib: Span::ZERO, at_once: 1 };
         let service = if is_used { service } else { any };
         server(node, service, random).ok_or_else(|| PlanError::Speed(node.name.clone()))
     };
@@ -153,6 +162,9 @@ fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
         devices,
         gateways: (0..gateways.len()).map(gateway).collect(),
         connections,
+        larges: LargeRequests::default(),
+        transit,
+        counts_requests: policy.resource_at(GateKind::Node).is_some(),
         seed,
         from,
         until: from.after(load.span.into()),

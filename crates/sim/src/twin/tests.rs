@@ -66,7 +66,8 @@ fn load(text: &str) -> RecordedLoad {
 #[track_caller]
 fn twin(load: &RecordedLoad, policy: &str, service: Service) -> TwinReport {
     let (cluster, policy) = (Cluster::parse(CLUSTER).unwrap(), Policy::parse(policy).unwrap());
-    let plan = Plan { cluster: &cluster, policy: &policy, load, service, seed: 1 };
+    let transit = Span::ZERO;
+    let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
     let report = run(&plan, || true).unwrap().unwrap();
     assert_eq!(run(&plan, || true), Ok(Some(report.clone())), "two runs are the same");
     report
@@ -152,11 +153,65 @@ fn a_reservation_is_kept_against_a_greedy_neighbour() {
     assert!(requests(&without) < requests(&report), "{without:?}");
 }
 
+/// A promise of a named resource in bytes: a request of 1 MiB is one operation and 1 MiB, although
+/// the node serves it in pieces.
+#[test]
+fn large_requests_are_served_in_pieces_and_bytes_are_promised() {
+    let large = |at: u64| format!("{at} 9000000 0 0 read 1048576 0\n");
+    let lines: String = (0..400).map(|number| large(number * 10_000_000)).collect();
+    let load = load(&recording(4, &lines));
+    let policy = "[[resource]]\nname = \"cluster\"\ncapacity = [\"1k iops\", \"400MiB/s\"]\n\
+                  [[tenant]]\nname = \"oltp\"\n[tenant.on.cluster]\n\
+                  reservation = [\"90 iops\", \"90MiB/s\"]\n";
+    let service = |each| Service::Fixed { each: Span(each), per_mib: Span::ZERO, at_once: 1 };
+    // A request has four pieces at each of the two nodes that its stripes are on... and more of
+    // them than the device does in time break the promise.
+    let fast = twin(&load, policy, service(1_000_000));
+    let fast = of(&fast, "oltp");
+    assert_eq!(fast.figures.bytes, 400 << 20, "{fast:?}");
+    assert!(
+        fast.figures.mean >= Span(8_000_000),
+        "sixteen pieces of 64 KiB on two nodes: {fast:?}"
+    );
+    assert_eq!(fast.kept, Some(Kept { kept: 4, periods: 4 }));
+    let slow = twin(&load, policy, service(2_000_000));
+    assert_eq!(of(&slow, "oltp").kept, Some(Kept { kept: 0, periods: 4 }));
+}
+
+/// The times with which a replay repeats the recording are found, and serve other policies.
+#[test]
+fn the_times_of_devices_and_of_the_way_are_found() {
+    // Eight under way on one device: 10,000 requests per second. One on both: it never waits.
+    let lines = format!(
+        "{}{}",
+        closed(1, 8, (800_000, 10_000), SECOND / 8),
+        paced(0, 600_000, 120_000, SECOND / 8)
+    );
+    let load = load(recording(1, &lines).split("end").next().unwrap());
+    let cluster = CLUSTER.replace("capacity = \"10k iops\"", "");
+    let cluster = Cluster::parse(&cluster).unwrap();
+    let policy = Policy::parse("[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"\n");
+    let policy = policy.unwrap();
+    let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
+    let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
+    let found = fit(&plan, || true).unwrap().unwrap();
+    let Service::Fixed { each, at_once, .. } = found.service else { panic!("{found:?}") };
+    let rate = f64::from(at_once) * 1e9 / each.0 as f64;
+    assert!((9_000.0..11_500.0).contains(&rate), "{found:?}");
+    assert!(found.distance < 0.15, "{found:?}");
+    assert_eq!(fit(&plan, || true).unwrap(), Some(found), "two searches find the same");
+    assert_eq!(fit(&plan, || false), Ok(None));
+    let plan = Plan { service: found.service, transit: found.transit, ..plan };
+    let report = run(&plan, || true).unwrap().unwrap();
+    let requests = of(&report, "backup").figures.requests;
+    assert!(requests.abs_diff(1_230) < 80, "{requests} {found:?}");
+}
+
 /// Each request meets an idle device, so it takes as long as the device does.
 #[test]
 fn clients_that_do_not_wait_ask_when_they_asked() {
     let load = load(&recording(2, &paced(1, 2_000_000, 300_000, 2 * SECOND)));
-    let service = Service::Fixed { each: Span(150_000), at_once: 1 };
+    let service = Service::Fixed { each: Span(150_000), per_mib: Span::ZERO, at_once: 1 };
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", service);
     let own = of(&report, "backup");
     assert_eq!((own.figures.requests, own.unanswered), (1_000, 0));
@@ -164,11 +219,11 @@ fn clients_that_do_not_wait_ask_when_they_asked() {
     assert_eq!([mean, p50, p99, p999], [Span(150_000); 4]);
     assert_eq!(bytes, 1_000 * 4_096);
     // Half as fast as they come: the rest waits, and the client keeps to its depth.
-    let slow = Service::Fixed { each: Span(4_000_000), at_once: 1 };
+    let slow = Service::Fixed { each: Span(4_000_000), per_mib: Span::ZERO, at_once: 1 };
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", slow);
     assert_eq!(of(&report, "backup").figures.requests, 500);
     // Two at once are enough again.
-    let two = Service::Fixed { each: Span(4_000_000), at_once: 2 };
+    let two = Service::Fixed { each: Span(4_000_000), per_mib: Span::ZERO, at_once: 2 };
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", two);
     assert!(of(&report, "backup").figures.requests <= 500, "its depth was one");
 }
@@ -205,8 +260,8 @@ fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
     let load = load(&whole);
     let refused = |cluster: &str| {
         let (cluster, policy) = (Cluster::parse(cluster).unwrap(), Policy::parse("").unwrap());
-        let service = Service::Declared;
-        let plan = Plan { cluster: &cluster, policy: &policy, load: &load, service, seed: 1 };
+        let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
+        let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
         run(&plan, || true).unwrap_err().to_string()
     };
     assert!(refused(&CLUSTER.replace("\"logs\"", "\"log\"")).contains("volume \"logs\", which"));

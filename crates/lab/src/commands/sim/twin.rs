@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_algo::allocation::admission;
 use tidegate_model::{Rule, Span};
 use tidegate_sim::twin::{
-    self, Figures, Kept, Plan, RecordedLoad, Service, TenantReport, TwinReport,
+    self, Figures, Fit, Kept, Plan, PlanError, RecordedLoad, Service, TenantReport, TwinReport,
 };
 
 use tidegate_console::amounts;
@@ -36,7 +36,7 @@ pub(super) fn service(text: &str) -> Result<Service, String> {
     let at_once = at_once.ok_or("write how many are served at once as a number from 1 to 1024")?;
     match each {
         Span::ZERO => Err("write more than no time, like 100us".into()),
-        each => Ok(Service::Fixed { each, at_once }),
+        each => Ok(Service::Fixed { each, per_mib: Span::ZERO, at_once }),
     }
 }
 
@@ -46,6 +46,8 @@ pub(super) struct Order<'a> {
     pub(super) cluster: Option<&'a Path>,
     pub(super) policies: &'a [PathBuf],
     pub(super) service: Service,
+    /// The policy that was in force.
+    pub(super) recorded_under: Option<&'a Path>,
     pub(super) seed: u64,
 }
 
@@ -67,25 +69,27 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
         return Err(failure.help("run the command again for the others"));
     }
     let cluster = ClusterFile::read(cluster, Reader::User)?;
-    let mut policies = Vec::new();
-    for path in order.policies {
-        let policy = PolicyFile::read(path, Reader::User)?;
-        let admitted = admission::admit(&policy.policy, Some(&cluster.cluster));
-        let refusals = admitted.err().unwrap_or_default();
-        let failures = refusals.iter().map(|refusal| policy.refused(Some(&cluster), refusal));
-        if let Some(failure) = Failure::all(failures) {
-            return Err(failure);
-        }
-        policies.push(policy);
-    }
+    let admitted = |path: &PathBuf| admitted(path, &cluster);
+    let policies = order.policies.iter().map(admitted).collect::<Result<Vec<_>, _>>()?;
     let load = read(order.load)?;
     let interrupt = Interrupt::listen()?;
+    let wrong = |error: PlanError| Failure::quoted(Code::Invalid, &error.to_string());
+    let Order { service, seed, .. } = *order;
+    let (cluster, transit) = (&cluster.cluster, Span::ZERO);
+    let found = match order.recorded_under {
+        Some(path) => {
+            let policy = &PolicyFile::read(path, Reader::User)?.policy;
+            let plan = Plan { cluster, policy, load: &load, service, transit, seed };
+            twin::fit(&plan, || interrupt.check().is_ok()).map_err(wrong)?
+        }
+        None => None,
+    };
+    interrupt.check()?;
+    let (service, transit) = found.map_or((service, transit), |it| (it.service, it.transit));
     let mut outcomes = Vec::new();
     for PolicyFile { name, policy, .. } in &policies {
-        let Order { service, seed, .. } = *order;
-        let plan = Plan { cluster: &cluster.cluster, policy, load: &load, service, seed };
-        let report = twin::run(&plan, || interrupt.check().is_ok())
-            .map_err(|error| Failure::quoted(Code::Invalid, &error.to_string()))?;
+        let plan = Plan { cluster, policy, load: &load, service, transit, seed };
+        let report = twin::run(&plan, || interrupt.check().is_ok()).map_err(wrong)?;
         // None if Ctrl-C has ended it.
         let Some(report) = report else { break };
         let unmatched = policy.matches.iter().filter(|it| it.storage.offset.is_some()).count();
@@ -94,10 +98,53 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
     interrupt.check()?;
     let recorded = load.report();
     match common.json {
-        true => output::print_json(&to_json(&load, &recorded, &outcomes))?,
-        false => output::print(&formatted(&load, &recorded, &outcomes, Paint::stdout()))?,
+        true => output::print_json(&to_json(&load, found.as_ref(), &recorded, &outcomes))?,
+        false => {
+            let times = found.as_ref().map(times).unwrap_or_default();
+            output::print(&(times + &formatted(&load, &recorded, &outcomes, Paint::stdout())))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A policy that the cluster can keep.
+fn admitted(path: &Path, cluster: &ClusterFile) -> Result<PolicyFile, Failure> {
+    let policy = PolicyFile::read(path, Reader::User)?;
+    let refusals = admission::admit(&policy.policy, Some(&cluster.cluster)).err();
+    let refusals = refusals.unwrap_or_default();
+    let failures = refusals.iter().map(|refusal| policy.refused(Some(cluster), refusal));
+    Failure::all(failures).map_or(Ok(policy), Err)
+}
+
+/// The times that were found, as a line.
+fn times(found: &Fit) -> String {
+    let devices = match found.service {
+        Service::Declared => "devices as declared".to_owned(),
+        Service::Fixed { each, per_mib, at_once } => format!(
+            "a device takes {} for each 128 KiB and {} more for each MiB, {at_once} at once",
+            amounts::span(each.0),
+            amounts::span(per_mib.0)
+        ),
+    };
+    format!(
+        "times found: {devices}; {} outside of nodes. The replay is {} from the recording\n",
+        amounts::span(found.transit.0),
+        amounts::permille((found.distance * 1_000.0) as u64)
+    )
+}
+
+fn fit_json(found: &Fit) -> Value {
+    let (each, per_mib, at_once) = match found.service {
+        Service::Declared => (None, None, None),
+        Service::Fixed { each, per_mib, at_once } => (Some(each.0), Some(per_mib.0), Some(at_once)),
+    };
+    json!({
+        "each_ns": each,
+        "per_mib_ns": per_mib,
+        "at_once": at_once,
+        "transit_ns": found.transit.0,
+        "distance": found.distance,
+    })
 }
 
 fn read(path: &Path) -> Result<RecordedLoad, Failure> {
@@ -191,7 +238,12 @@ fn share(part: u64, whole: u64) -> String {
     amounts::permille(permille.checked_div(u128::from(whole)).unwrap_or(0) as u64)
 }
 
-fn to_json(load: &RecordedLoad, recorded: &TwinReport, outcomes: &[Outcome]) -> Value {
+fn to_json(
+    load: &RecordedLoad,
+    found: Option<&Fit>,
+    recorded: &TwinReport,
+    outcomes: &[Outcome],
+) -> Value {
     let policies = outcomes.iter().map(|Outcome { policy, unmatched, report }| {
         json!({
             "policy": policy,
@@ -205,6 +257,7 @@ fn to_json(load: &RecordedLoad, recorded: &TwinReport, outcomes: &[Outcome]) -> 
         "lost": load.lost,
         "failed": load.failed,
         "is_cut_off": load.is_cut_off,
+        "fit": found.map(fit_json),
         "recorded": tenants_json(recorded, false),
         "policies": policies.collect::<Vec<_>>(),
     })

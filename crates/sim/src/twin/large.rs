@@ -1,0 +1,109 @@
+//! Large requests at the nodes of a trace replay, in pieces as a node cuts them.
+
+use tidegate_model::{Tag, Time};
+use tidegate_proto::data::Command;
+use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
+
+use crate::node::SimulatedNode;
+
+/// A sub-request of a gateway at a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubRequest {
+    pub(super) gateway: u32,
+    /// Its ticket at the gateway.
+    pub(super) ticket: u64,
+}
+
+/// A request at a node's device.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    /// A whole sub-request.
+    Whole(SubRequest),
+    /// A piece of a large one: its index, and the byte at which the piece begins.
+    Piece { large: u32, begin: u32 },
+}
+
+/// A large request at a node.
+#[derive(Clone, Debug)]
+struct LargeRequest {
+    pieces: Pieces<()>,
+    tenant: usize,
+    job: (Command, u32),
+    tag: Tag,
+    own: SubRequest,
+}
+
+/// The large requests at all nodes, by the index that their pieces carry.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LargeRequests {
+    entries: Vec<Option<LargeRequest>>,
+    free: Vec<u32>,
+}
+
+/// Whether a node serves a job in pieces.
+pub(super) const fn is_large((command, length): (Command, u32)) -> bool {
+    matches!(command, Command::Read | Command::Write { .. }) && length > PIECE
+}
+
+impl LargeRequests {
+    /// A large request comes to a node. Returns the units of cost of the whole of it.
+    pub(super) fn submit(
+        &mut self,
+        node: &mut SimulatedNode<Body>,
+        now: Time,
+        (tenant, job, tag): (usize, (Command, u32), Tag),
+        own: SubRequest,
+    ) -> u32 {
+        let pieces = Pieces::new(job.0, 0, job.1);
+        let request = LargeRequest { pieces, tenant, job, tag, own };
+        let index = self.free.pop().unwrap_or(self.entries.len() as u32);
+        match self.entries.get_mut(index as usize) {
+            Some(entry) => *entry = Some(request),
+            None => self.entries.push(Some(request)),
+        }
+        self.go_on(node, now, index);
+        job.1.div_ceil(PIECE)
+    }
+
+    /// A piece that begins there is done. Returns the sub-request if it was the last one.
+    pub(super) fn on_piece(
+        &mut self,
+        node: &mut SimulatedNode<Body>,
+        now: Time,
+        index: u32,
+        begin: u32,
+    ) -> Option<SubRequest> {
+        let request = self.entries.get_mut(index as usize)?.as_mut()?;
+        request.pieces.on_finished(begin, Ok(()));
+        self.go_on(node, now, index)
+    }
+
+    /// Submits the pieces that may follow now.
+    fn go_on(
+        &mut self,
+        node: &mut SimulatedNode<Body>,
+        now: Time,
+        large: u32,
+    ) -> Option<SubRequest> {
+        let entry = self.entries.get_mut(large as usize)?;
+        let LargeRequest { pieces, tenant, job, tag, own } = entry.as_mut()?;
+        loop {
+            match pieces.step(PIECE) {
+                Step::Piece(range) => {
+                    let (begin, length) = (range.start, range.end - range.start);
+                    let piece = ((job.0, length), begin == 0);
+                    node.submit_piece(now, *tenant, piece, tag, Body::Piece { large, begin });
+                    // The first piece alone reports the tenant's service at other nodes.
+                    tag.delay = 0;
+                }
+                Step::Over(_) => {
+                    let own = *own;
+                    *entry = None;
+                    self.free.push(large);
+                    return Some(own);
+                }
+                Step::Flush | Step::Wait => return None,
+            }
+        }
+    }
+}
