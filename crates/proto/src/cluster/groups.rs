@@ -30,7 +30,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{self, GateKind};
 use tidegate_model::{Policy, Portion, Span};
 
-use super::bounds::{GrantCounts, Member, Tenant, When, promise};
+use super::bounds::{GrantCounts, Member, TenantBounds, When, promise};
 
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
@@ -83,7 +83,7 @@ pub(super) fn member(
 /// The headroom of each group: the most by which the counts of its tenants may rise.
 pub(super) fn headrooms(
     groups: &[GrantCounts],
-    tenants: &[Tenant],
+    tenants: &[TenantBounds],
     when: When,
 ) -> Vec<GrantCounts> {
     let mut left = groups.to_vec();
@@ -94,7 +94,7 @@ pub(super) fn headrooms(
     left
 }
 
-fn members(tenants: &[Tenant]) -> impl Iterator<Item = (&Tenant, Member)> {
+fn members(tenants: &[TenantBounds]) -> impl Iterator<Item = (&TenantBounds, Member)> {
     tenants.iter().filter_map(|tenant| Some((tenant, tenant.member?)))
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Outlook<'a> {
 /// `budgets` are those of the tenants by themselves.
 pub(super) fn share(
     groups: &[GrantCounts],
-    tenants: &[Tenant],
+    tenants: &[TenantBounds],
     outlook: Outlook<'_>,
     budgets: &mut [GrantCounts],
 ) {
@@ -151,13 +151,13 @@ pub(super) fn share(
 }
 
 /// The tokens of its own reservation that a tenant has for the rest of a period, rounded up.
-fn due(tenant: &Tenant, left: Portion) -> u64 {
+fn due(tenant: &TenantBounds, left: Portion) -> u64 {
     let product = u128::from(tenant.promise.reserved) * u128::from(left.0);
     product.div_ceil(u128::from(Portion::WHOLE.0)) as u64
 }
 
 /// The demand of the tenant with this index inside its group, for at most `limit` tokens.
-fn demand(tenant: &Tenant, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
+fn demand(tenant: &TenantBounds, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
     let (expected, demand) = outlook.demands[index];
     let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
     let kept = own.min(expected.max(due(tenant, outlook.left)));

@@ -17,7 +17,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, TenantIndex, Time, Waits};
 
 use super::Cluster;
-use super::bounds::{GrantCounts, NodeAccounts, Tenant};
+use super::bounds::{GrantCounts, NodeAccounts, TenantBounds};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
@@ -506,7 +506,7 @@ impl Cluster {
     }
 
     /// The status of a tenant at one node; none if all its numbers are zero.
-    fn at_node(&self, tenant: &Tenant, entry: &NodeAccounts) -> Option<TenantAtNode> {
+    fn at_node(&self, tenant: &TenantBounds, entry: &NodeAccounts) -> Option<TenantAtNode> {
         let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
