@@ -11,8 +11,8 @@
 //! connects when it is made and again whenever the link breaks, at growing intervals; on every new
 //! link it sends its hello, the names of the tenants and the parts to open, all before the first
 //! job, so nothing needs a round trip. Jobs that arrive while the node is unreachable wait for it,
-//! for at most [`LinkSettings::patience`]. A node that owes replies and sends nothing for five seconds,
-//! not even a sign of life, counts as unreachable: the link is closed.
+//! for at most [`LinkSettings::patience`]. A node that owes replies and sends nothing for five
+//! seconds, not even a sign of life, counts as unreachable: the link is closed.
 //!
 //! A node that stops announces it ([`FromNode::Ending`]), and answers the jobs that it was sent.
 //! From then on it counts as unreachable: new jobs wait for the next process, and after the last

@@ -9,8 +9,8 @@ use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};
 use tidegate_wire::nbd::{Export, ExportError, Exports};
 
-/// One volume: its index in the list of the gateway's volumes, counting from zero. A pool is the only
-/// volume of its list.
+/// One volume: its index in the list of the gateway's volumes, counting from zero. A pool is the
+/// only volume of its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeIndex(pub(crate) usize);
 

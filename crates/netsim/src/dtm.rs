@@ -32,7 +32,8 @@
 //!   idle. Then the queue of the third of three flows, which is never served faster, marks the
 //!   packets of all, and the first comes to 26 instead of 50. The switches of the paper
 //!   serve first come, first served, and so does [`LinkService::Fcfs`]: `min(C R, q + W')` of all
-//!   together, from each in proportion to what it has there. The printed one is [`LinkService::Paper`].
+//!   together, from each in proportion to what it has there. The printed one is
+//!   [`LinkService::Paper`].
 //! - *Epsilon* has no value in the paper. With 0 the windows freeze, for alpha comes near zero and
 //!   never there; above 0.3 the shares are lost. 0.01 to 0.1 converge.
 //! - *Round trip.* The text has `R = d` and Eq. 13 `2 d + B / C`; without the queue's part the

@@ -17,10 +17,10 @@
 //! `path: 0b111`; the intersection is `0b110`, and rule 1 decides.
 //!
 //! # Form
-//! A compiled [`RuleTable`] is a sequence of 64-bit words with offsets instead of pointers, so that it
-//! can be copied into a memory segment and read there by processes that map it anywhere. A reader
-//! checks every offset: words that are no table give some channel or none, never a panic. The
-//! segment's owner sees to it that a reader notices when the words change under it.
+//! A compiled [`RuleTable`] is a sequence of 64-bit words with offsets instead of pointers, so that
+//! it can be copied into a memory segment and read there by processes that map it anywhere. A
+//! reader checks every offset: words that are no table give some channel or none, never a panic.
+//! The segment's owner sees to it that a reader notices when the words change under it.
 //!
 //! Queue gates distinguish requests by context as well. Their patterns are compiled alongside, and
 //! a context's [`Flows`] names for each queue gate the flow that the context belongs to.

@@ -22,11 +22,11 @@
 //! covers all before it. Up to [`INLINE`] bytes travel in the request itself, which saves the RNIC
 //! a fetch.
 //!
-//! The node registers its region ([`RdmaHost`]), and lets clients in by [`ConnectRequest`] and [`Answer`],
-//! which travel over any connection. To shut one out it destroys its queue pairs ([`RdmaHost::fence`]):
-//! the others do not notice, and none of its operations in flight runs any more, so no word has to
-//! mark the region as left. The monitor on the node is a client of its own RNIC
-//! ([`RdmaHost::loop_back`]), since the processor's operations are not atomic with the RNIC's.
+//! The node registers its region ([`RdmaHost`]), and lets clients in by [`ConnectRequest`] and
+//! [`Answer`], which travel over any connection. To shut one out it destroys its queue pairs
+//! ([`RdmaHost::fence`]): the others do not notice, and none of its operations in flight runs any
+//! more, so no word has to mark the region as left. The monitor on the node is a client of its own
+//! RNIC ([`RdmaHost::loop_back`]), since the processor's operations are not atomic with the RNIC's.
 //!
 //! # Bound
 //! All clients of a region use one RNIC of the node, whose atomic operations agree with each other;

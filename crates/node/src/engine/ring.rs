@@ -2,9 +2,9 @@
 //!
 //! A submitting thread puts the transfers of its batch into the ring and notifies the kernel once;
 //! one thread waits for completions. Work that is no transfer of whole pages past the cache goes to
-//! a [`ThreadPool`]. So does a transfer that was short or failed: the pool repeats it with plain calls,
-//! and its result is final. Reads and writes may be done twice, and so one module handles all
-//! errors.
+//! a [`ThreadPool`]. So does a transfer that was short or failed: the pool repeats it with plain
+//! calls, and its result is final. Reads and writes may be done twice, and so one module handles
+//! all errors.
 
 use std::io;
 use std::mem;

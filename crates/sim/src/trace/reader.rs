@@ -18,8 +18,8 @@ const WINDOW: usize = 1_024;
 /// Reads a recording, record by record, in the order of their times.
 ///
 /// It is an iterator. After an error it goes on with the next line, unless nothing follows
-/// ([`TraceProblem::Unreadable`], [`TraceProblem::Unknown`]). An error comes as soon as its line is read,
-/// while records above it may still be held back.
+/// ([`TraceProblem::Unreadable`], [`TraceProblem::Unknown`]). An error comes as soon as its line is
+/// read, while records above it may still be held back.
 #[derive(Debug)]
 pub struct Reader<R> {
     lines: Lines<R>,
