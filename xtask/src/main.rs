@@ -20,7 +20,7 @@ Checks the repository.
 
 Usage: cargo xtask COMMAND
 
-  tidy     how the source is written: lengths, clocks, retired words
+  tidy     how the source is written: lengths, clocks, names, retired words
   arrows   which crate depends on which, and that the pure rings are pure
   circles  that modules of one folder do not use each other in a circle
   links    relative links of the Markdown pages, and the book's table of contents

@@ -15,7 +15,7 @@ mod equivalent;
 mod targets;
 
 use equivalent::EQUIVALENT;
-use targets::{TARGETS, Target};
+use targets::{MutantTarget, TARGETS};
 
 const USAGE: &str = "\
 Makes small mistakes in the source and runs the tests, to see whether they notice.
@@ -167,7 +167,7 @@ fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<Table, Str
 fn mutate_crate(
     root: &Path,
     program: &Path,
-    (target, shard): (&Target, Option<&str>),
+    (target, shard): (&MutantTarget, Option<&str>),
     files: &[&str],
     table: &mut Table,
 ) -> Result<(), String> {

@@ -2,8 +2,9 @@
 //!
 //! Rules about text (`text.rs`) look at every line of every file of a kind; rules about Rust
 //! (`rust.rs`) look at code without comments and literals, and one of them at the words of
-//! identifiers (`retired.rs`). Where a rule must bend, the exception
-//! stands in one table with its reason (`exceptions.rs`), so that the rule itself stays simple.
+//! identifiers (`retired.rs`). One rule is about all files together (`type_names.rs`). Where a rule
+//! must bend, the exception stands in one table with its reason (`exceptions.rs`), so that the rule
+//! itself stays simple.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +16,14 @@ mod exceptions;
 mod retired;
 mod rust;
 mod text;
+mod type_names;
 
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
-    Ok(files::texts(root)?.iter().flat_map(check_file).collect())
+    let files = files::texts(root)?;
+    let mut findings: Vec<Finding> = files.iter().flat_map(check_file).collect();
+    findings.extend(type_names::check(&files));
+    Ok(findings)
 }
 
 /// Everything to mend in one file.

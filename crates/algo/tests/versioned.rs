@@ -19,7 +19,7 @@ use alloc::collections::BTreeSet;
 use loom::sync::Arc;
 use loom::thread;
 use sync::{AtomicU64, Ordering};
-use versioned::{Buffer, Change, Head, Operations, Versioned};
+use versioned::{Buffer, ChangeResult, Head, Operations, Versioned};
 
 struct Memory<const W: usize> {
     heads: Vec<Head>,
@@ -42,10 +42,10 @@ impl<const W: usize> Memory<W> {
 }
 
 /// Adds one to every word.
-fn count<const W: usize>(words: &mut [u64; W]) -> Change<()> {
+fn count<const W: usize>(words: &mut [u64; W]) -> ChangeResult<()> {
     assert!(words.iter().all(|word| *word == words[0]), "{words:?} is half of two versions");
     words.iter_mut().for_each(|word| *word += 1);
-    Change::Made(())
+    ChangeResult::Made(())
 }
 
 /// Runs `body` in every order with at most so many preemptions: in a release build
@@ -183,7 +183,7 @@ fn heads_and_operations_count() {
         // One that was left in the middle is ended by the next.
         assert_eq!([(); 3].map(|()| memory.writers[0].begin()), [1, 3, 5]);
         assert!(memory.writers[0].is_busy());
-        let kept = memory.shared().change(0, 0, |words| Change::None(words[0]));
+        let kept = memory.shared().change(0, 0, |words| ChangeResult::None(words[0]));
         assert_eq!((kept, memory.heads[0].0.load(Ordering::Relaxed) >> 16), (Some(9), 9));
     });
 }
@@ -217,7 +217,7 @@ impl Gate {
         let changed = self.memory.shared().change(0, writer, |words| {
             change(&mut words[0]);
             Self::dispatch(&mut words[0]);
-            Change::Made(())
+            ChangeResult::Made(())
         });
         changed.unwrap();
     }

@@ -50,7 +50,7 @@ pub struct Admission {
 
 /// Contents of an [`Admission`]'s memory.
 #[repr(C)]
-struct Slot {
+struct AdmissionSlot {
     /// [`LIVE`] from its admission to its completion.
     state: u64,
     admission: MaybeUninit<tidegate_stage::Admission<'static>>,
@@ -60,8 +60,9 @@ struct Slot {
 /// hardly taken for one.
 const LIVE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-const _: () = assert!(size_of::<Slot>() <= size_of::<Admission>(), "an admission has room");
-const _: () = assert!(align_of::<Slot>() <= align_of::<Admission>(), "and is aligned");
+const _: () =
+    assert!(size_of::<AdmissionSlot>() <= size_of::<Admission>(), "an admission has room");
+const _: () = assert!(align_of::<AdmissionSlot>() <= align_of::<Admission>(), "and is aligned");
 
 /// The tag that a request carries from here on: 16 bytes, and the channel beside them.
 #[repr(C)]
@@ -101,9 +102,9 @@ pub(crate) unsafe fn put(target: *mut Admission, admission: tidegate_stage::Admi
             admission,
         )
     };
-    let slot = Slot { state: LIVE, admission: MaybeUninit::new(admission) };
+    let slot = AdmissionSlot { state: LIVE, admission: MaybeUninit::new(admission) };
     // SAFETY: the target is large enough, as asserted, and aligned, as checked by `target`.
-    unsafe { target.cast::<Slot>().write(slot) };
+    unsafe { target.cast::<AdmissionSlot>().write(slot) };
 }
 
 /// Checks where an admission is to go.
@@ -117,7 +118,7 @@ pub(crate) fn admission_out(target: *mut Admission) -> Result<*mut Admission, Pr
 pub(crate) unsafe fn get<'a>(
     admission: *const Admission,
 ) -> Result<&'a tidegate_stage::Admission<'static>, Problem> {
-    let slot = admission_out(admission.cast_mut())?.cast::<Slot>();
+    let slot = admission_out(admission.cast_mut())?.cast::<AdmissionSlot>();
     // SAFETY: not null and aligned; the state is an integer whatever the memory was.
     if unsafe { (*slot).state } != LIVE {
         return Err(Problem::invalid("the admission is not under way"));
@@ -201,7 +202,7 @@ pub extern "C" fn tidegate_forget(descriptor: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_complete(admission: *mut Admission, bytes: u64) -> c_int {
     guarded(|| {
-        let slot = admission_out(admission)?.cast::<Slot>();
+        let slot = admission_out(admission)?.cast::<AdmissionSlot>();
         // SAFETY: not null and aligned; the state is an integer whatever the memory was.
         if unsafe { (*slot).state } != LIVE {
             return Err(Problem::invalid("the admission is not under way"));

@@ -87,7 +87,7 @@ impl Reached {
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct CalibrationSettings {
     /// How long each pattern runs.
     pub(crate) length: Span,
     /// The latency that at most one of 100 requests may exceed.
@@ -127,7 +127,7 @@ impl Calibration {
 /// signal ends the command.
 pub(crate) fn calibrate(
     folder: &Path,
-    settings: Settings,
+    settings: CalibrationSettings,
     interrupt: &Interrupt,
     progress: &dyn Fn(&str),
 ) -> Result<Calibration, Failure> {
@@ -235,7 +235,11 @@ impl Bed<'_> {
     }
 
     /// Runs the pattern, again with half the requests at a time as long as they take too long.
-    fn search(&self, pattern: Pattern, settings: Settings) -> Result<Reached, StepError> {
+    fn search(
+        &self,
+        pattern: Pattern,
+        settings: CalibrationSettings,
+    ) -> Result<Reached, StepError> {
         let mut depth = pattern.depth;
         loop {
             let reached = self.measure(pattern, depth, settings)?;
@@ -250,7 +254,7 @@ impl Bed<'_> {
         &self,
         pattern: Pattern,
         depth: usize,
-        settings: Settings,
+        settings: CalibrationSettings,
     ) -> Result<Reached, StepError> {
         let run = Run::default();
         let (mut operations, mut took) = (0, Span::ZERO);

@@ -6,7 +6,7 @@ use std::thread;
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_fabric::tls::Guard;
-use tidegate_fabric::trusted::{self, Access, Folder, Problem, Purpose, TrustError};
+use tidegate_fabric::trusted::{self, Access, Folder, Purpose, TrustError, TrustProblem};
 use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Server;
 use tidegate_model::cluster::{self, DeviceModel, Store};
@@ -231,7 +231,7 @@ fn trusted(store: &node::Store) -> Result<(), TrustError> {
         _ => Ok(()),
     };
     match found {
-        Err(error) if matches!(error.problem, Problem::Io(_)) => Ok(()),
+        Err(error) if matches!(error.problem, TrustProblem::Io(_)) => Ok(()),
         found => found,
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn data_planes(status: &Status) -> DataPlanes {
 
 /// A tenant, wherever its requests go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tenant<'a> {
+pub(crate) struct TenantHealth<'a> {
     /// The policy's entry for it, and its state at stages.
     pub(crate) status: &'a TenantStatus,
     /// Its state at nodes, where there is a cluster.
@@ -52,17 +52,17 @@ pub(crate) struct Tenant<'a> {
 }
 
 /// The policy's tenants, in its order.
-pub(crate) fn tenants(status: &Status) -> impl Iterator<Item = Tenant<'_>> {
+pub(crate) fn tenants(status: &Status) -> impl Iterator<Item = TenantHealth<'_>> {
     let cluster = status.cluster.as_ref();
     status.tenants.iter().enumerate().map(move |(index, tenant)| {
         // Both lists are in the order of the policy.
         let nodes = cluster.and_then(|cluster| Some((cluster.tenants.get(index)?, cluster)));
         let nodes = nodes.filter(|(there, _)| there.name == tenant.name);
-        Tenant { status: tenant, nodes }
+        TenantHealth { status: tenant, nodes }
     })
 }
 
-impl<'a> Tenant<'a> {
+impl<'a> TenantHealth<'a> {
     /// Operations that nodes served in the last period, and clients did at data nodes, per second.
     pub(crate) fn at_nodes(&self) -> u64 {
         let served = self
@@ -140,7 +140,7 @@ pub(crate) struct Levels {
 }
 
 /// The levels of a tenant in `unit`, at stages and nodes together.
-pub(crate) fn levels(tenant: Tenant<'_>, unit: Unit) -> Levels {
+pub(crate) fn levels(tenant: TenantHealth<'_>, unit: Unit) -> Levels {
     let levels = at_stages(tenant.status, unit);
     match unit {
         Unit::Bytes => levels,
@@ -172,7 +172,7 @@ fn at_stages(tenant: &TenantStatus, unit: Unit) -> Levels {
 
 /// The units in which something is promised or allocated to a tenant, or served by nodes. If there
 /// is none: operations at nodes, bytes elsewhere.
-pub(crate) fn units(tenant: Tenant<'_>) -> Vec<Unit> {
+pub(crate) fn units(tenant: TenantHealth<'_>) -> Vec<Unit> {
     let counts = |unit: &Unit| {
         let levels = at_stages(tenant.status, *unit);
         let is_served = *unit == Unit::Operations && tenant.at_nodes() > 0;
@@ -194,7 +194,11 @@ pub(crate) fn level(unit: Unit, per_second: u64) -> String {
 }
 
 /// One kind of level of a tenant in all of its units, or `none` where it has none.
-pub(crate) fn text(tenant: Tenant<'_>, of: impl Fn(Levels) -> Option<u64>, none: &str) -> String {
+pub(crate) fn text(
+    tenant: TenantHealth<'_>,
+    of: impl Fn(Levels) -> Option<u64>,
+    none: &str,
+) -> String {
     let shown = |unit| of(levels(tenant, unit)).map(|value| level(unit, value));
     let shown: Vec<_> = units(tenant).into_iter().filter_map(shown).collect();
     if shown.is_empty() { none.into() } else { shown.join(", ") }
@@ -247,7 +251,7 @@ impl Met {
 }
 
 /// Whether `tenant` has what it was promised, over the last period.
-pub(crate) fn met(tenant: Tenant<'_>) -> Met {
+pub(crate) fn met(tenant: TenantHealth<'_>) -> Met {
     let there = tenant.at_data_nodes().map(met_at_data_node);
     there.fold(met_at_stages(tenant.status).max(tenant.met_at_nodes()), Met::max)
 }
@@ -552,7 +556,7 @@ mod tests {
     }
 
     fn met(tenant: &TenantStatus) -> Met {
-        super::met(Tenant { status: tenant, nodes: None })
+        super::met(TenantHealth { status: tenant, nodes: None })
     }
 
     /// A tenant that is promised 500 operations per period of half a second.
@@ -711,7 +715,7 @@ mod tests {
     fn levels_are_shown_in_the_units_of_the_promise() {
         let mut tenant = tenant();
         let text = |tenant: &TenantStatus, of: fn(Levels) -> Option<u64>| {
-            text(Tenant { status: tenant, nodes: None }, of, "-")
+            text(TenantHealth { status: tenant, nodes: None }, of, "-")
         };
         assert_eq!(text(&tenant, |levels| levels.reservation), "100 MiB/s");
         assert_eq!(text(&tenant, |levels| levels.limit), "-");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tidegate_fabric::unix::MessageLink;
 use tidegate_model::Span;
-use tidegate_proto::message::{Hello, Reply, Request, VERSION};
+use tidegate_proto::message::{Hello, OperatorRequest, Reply, VERSION};
 use tidegate_proto::pages::Pages;
 
 use crate::failure::{Code, Failure};
@@ -50,7 +50,7 @@ impl Operator {
     ///
     /// # Errors
     /// If no answer comes, or the controller refuses.
-    pub fn call(&mut self, request: &Request) -> Result<String, Failure> {
+    pub fn call(&mut self, request: &OperatorRequest) -> Result<String, Failure> {
         let unreachable = |error| unreachable_at(&self.socket, error);
         self.link.send(request).map_err(unreachable)?;
         let mut pages = Pages::default();
@@ -75,7 +75,10 @@ impl Operator {
     ///
     /// # Errors
     /// As [`Self::call`], or if the answer is of another kind.
-    pub fn call_as<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
+    pub fn call_as<T: DeserializeOwned>(
+        &mut self,
+        request: &OperatorRequest,
+    ) -> Result<T, Failure> {
         read(&self.call(request)?)
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use miette::LabeledSpan;
-use tidegate_fabric::trusted::{self, Problem, Secrecy};
+use tidegate_fabric::trusted::{self, Secrecy, TrustProblem};
 use tidegate_model::TextError;
 
 use crate::failure::{Code, Failure};
@@ -51,7 +51,7 @@ pub fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> 
             Ok(bytes) => String::from_utf8(bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
             Err(error) => match error.problem {
-                Problem::Io(error) => Err(error),
+                TrustProblem::Io(error) => Err(error),
                 _ => {
                     let message = format!("cannot trust the {what} {name}: {error}");
                     return Err(Failure::quoted(Code::Failure, &message));

@@ -2,7 +2,7 @@
 
 use tidegate_model::gate::{Burst, GateSpec};
 use tidegate_model::policy::{
-    Account, Channel, Extent, Fallback, Group, Levels, Match, Promise, Resource, Target, Tenant,
+    Account, Channel, Extent, Fallback, Group, Levels, Match, Promise, Resource, RuleTarget, Tenant,
 };
 use tidegate_model::{ClassWeights, OperationSet, Policy, SizeRange};
 use tidegate_proto::controller::status::{FieldChange, PolicyChange};
@@ -260,8 +260,8 @@ fn gate_text(gate: &GateSpec) -> String {
 
 fn match_text(policy: &Policy, rule: &Match) -> String {
     let target = match rule.target {
-        Target::Tenant(id) => policy.tenant(id).map(|tenant| &tenant.name),
-        Target::Channel(index) => policy.channels.get(index).map(|channel| &channel.name),
+        RuleTarget::Tenant(id) => policy.tenant(id).map(|tenant| &tenant.name),
+        RuleTarget::Channel(index) => policy.channels.get(index).map(|channel| &channel.name),
     };
     let conditions = &rule.conditions;
     let lists = [

@@ -20,7 +20,7 @@ use tidegate_proto::stats::latency::NamedLatency;
 
 use crate::input::Survey;
 use buckets::{latency_buckets, wait_buckets};
-use tables::{Kind, Table, Times};
+use tables::{Kind, MetricTable, Times};
 
 mod buckets;
 mod tables;
@@ -144,7 +144,7 @@ fn encode_data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[DataNodeStatu
     tables::TENANT_AT_DATA_NODE.encode(encoder, tenants)
 }
 
-impl<T, const LABELS: usize> Table<T, LABELS> {
+impl<T, const LABELS: usize> MetricTable<T, LABELS> {
     /// Writes each metric with the values of all things. A metric without values is left out.
     fn encode<'a>(
         &self,

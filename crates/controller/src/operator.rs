@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use serde::Serialize;
 use tidegate_fabric::stream::Stream;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
-use tidegate_proto::message::{Reply, Request, VERSION};
+use tidegate_proto::message::{OperatorRequest, Reply, VERSION};
 use tidegate_proto::pages;
 use tokio::io::Interest;
 
@@ -35,7 +35,7 @@ pub(crate) async fn attend(
     if let Some(reason) = refusal(version, is_allowed) {
         return write(stream, &Reply::Refused { version: VERSION, reason }).await;
     }
-    let mut decoder = Decoder::<Request>::new();
+    let mut decoder = Decoder::<OperatorRequest>::new();
     decoder.extend(&rest);
     loop {
         while let Some(request) = decoder.next_message()? {
@@ -65,32 +65,35 @@ fn refusal(version: u16, is_allowed: bool) -> Option<String> {
     (!is_allowed).then(|| reason.to_owned())
 }
 
-async fn answer(request: Request, register: &Register) -> Reply {
+async fn answer(request: OperatorRequest, register: &Register) -> Reply {
     match request {
-        Request::Apply { policy, source, dry_run, expect } => {
+        OperatorRequest::Apply { policy, source, dry_run, expect } => {
             let order = ApplyOrder { text: policy, source, dry_run, expect };
             match register.apply(order).await {
                 Ok(applied) => json(&applied),
                 Err(error) => Reply::Error { code: error.code(), message: error.to_string() },
             }
         }
-        Request::Status => match register.survey().await {
+        OperatorRequest::Status => match register.survey().await {
             Ok(survey) => json(&survey.status),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
-        Request::Choose { node, scheduler } => match register.choose(node, scheduler).await {
+        OperatorRequest::Choose { node, scheduler } => match register.choose(node, scheduler).await
+        {
             Ok(nodes) => json(&nodes),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
-        Request::Delays { tenant } => match register.delays(tenant).await {
+        OperatorRequest::Delays { tenant } => match register.delays(tenant).await {
             Ok(delays) => json(&delays),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
-        Request::Record { session, is_last } => match register.record(session, is_last).await {
-            Ok(part) => json(&part),
-            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
-        },
-        Request::Policy => match register.policy().await {
+        OperatorRequest::Record { session, is_last } => {
+            match register.record(session, is_last).await {
+                Ok(part) => json(&part),
+                Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+            }
+        }
+        OperatorRequest::Policy => match register.policy().await {
             Some(policy) => json(&policy),
             None => {
                 let message = ApplyError::NONE_YET.to_owned();

@@ -36,13 +36,13 @@ pub(crate) struct PeerLink {
     pub(crate) id: ConnectionId,
     /// Not the runtime's: it would wake us whenever the peer has read something.
     pub(crate) stream: Stream,
-    queue: Mutex<Queue>,
+    queue: Mutex<OutputQueue>,
     /// Wakes the link's task when the queue needs it.
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct OutputQueue {
     bytes: Vec<u8>,
     /// Bytes at the front that the socket has taken.
     sent: usize,
@@ -111,7 +111,7 @@ impl PeerLink {
     /// Closes the link now.
     pub(crate) fn abort(&self) {
         let mut queue = self.queue();
-        *queue = Queue { is_closing: true, ..Queue::default() };
+        *queue = OutputQueue { is_closing: true, ..OutputQueue::default() };
         self.wake.notify_one();
     }
 
@@ -122,7 +122,7 @@ impl PeerLink {
     }
 
     /// A panic with the queue locked leaves at worst half a frame, which the peer refuses.
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, OutputQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

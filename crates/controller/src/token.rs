@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use subtle::ConstantTimeEq;
-use tidegate_fabric::trusted::{FILE_MODE, Folder, Problem, Secrecy, TrustError};
+use tidegate_fabric::trusted::{FILE_MODE, Folder, Secrecy, TrustError, TrustProblem};
 
 /// Bytes of randomness in a token; guessing 128 bits is hopeless, and twice that costs nothing.
 const RANDOM_BYTES: usize = 32;
@@ -33,7 +33,7 @@ impl Token {
         }
         let text = random().map_err(|error| {
             let path = folder.path().join(FILE);
-            TrustError { path, problem: Problem::Io(error) }
+            TrustError { path, problem: TrustProblem::Io(error) }
         })?;
         folder.replace(FILE, format!("{text}\n").as_bytes(), FILE_MODE)?;
         Ok(Self(text))

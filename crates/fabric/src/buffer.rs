@@ -36,10 +36,10 @@ const KEPT_MAX: usize = 4 << 20;
 struct Page([u8; ALIGNMENT]);
 
 /// Memory by class.
-type Pool = [Vec<Vec<Page>>; CLASSES];
+type BufferPool = [Vec<Vec<Page>>; CLASSES];
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
+    static POOL: RefCell<BufferPool> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
 }
 
 /// From this class on, 256 KiB, all threads together keep as much as each does: where one thread

@@ -11,8 +11,8 @@
 //! connects when it is made and again whenever the link breaks, at growing intervals; on every new
 //! link it sends its hello, the names of the tenants and the parts to open, all before the first
 //! job, so nothing needs a round trip. Jobs that arrive while the node is unreachable wait for it,
-//! for at most [`Settings::patience`]. A node that owes replies and sends nothing for five seconds,
-//! not even a sign of life, counts as unreachable: the link is closed.
+//! for at most [`LinkSettings::patience`]. A node that owes replies and sends nothing for five
+//! seconds, not even a sign of life, counts as unreachable: the link is closed.
 //!
 //! A node that stops announces it ([`FromNode::Ending`]), and answers the jobs that it was sent.
 //! From then on it counts as unreachable: new jobs wait for the next process, and after the last
@@ -63,7 +63,7 @@ const ENDED: &str = "it was told to end";
 
 /// Settings of a link to a node.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct LinkSettings {
     /// The connection settings of the node.
     pub way: Way,
     /// How long a job waits for an unreachable node before it fails. By default five seconds: a
@@ -77,7 +77,7 @@ pub struct Settings {
     pub identity: LinkIdentity,
 }
 
-impl Settings {
+impl LinkSettings {
     /// A node with these connection settings, for the link with this identity; the other fields
     /// have their defaults.
     pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
@@ -139,7 +139,7 @@ struct Opened {
 /// A node behind a socket.
 #[derive(Debug)]
 pub struct Remote {
-    settings: Settings,
+    settings: LinkSettings,
     token: u64,
     tenants: Vec<String>,
     parts: Vec<Opened>,
@@ -156,7 +156,7 @@ pub struct Remote {
 impl Remote {
     /// A node that is connected to at the first [`Self::on_deadline`], which is due at once. Its
     /// socket is in the reactor under `token`.
-    pub fn new(settings: Settings, token: u64) -> Self {
+    pub fn new(settings: LinkSettings, token: u64) -> Self {
         Self {
             settings,
             token,

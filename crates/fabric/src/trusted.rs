@@ -50,7 +50,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-pub use error::{Problem, TrustError};
+pub use error::{TrustError, TrustProblem};
 pub use owners::{trust_owner, user_number};
 
 /// The mode of a daemon's own files.
@@ -116,7 +116,7 @@ impl Folder {
     /// The folder at `path`, which exists.
     ///
     /// # Errors
-    /// See [`Problem`].
+    /// See [`TrustProblem`].
     pub fn open(path: &Path, purpose: Purpose) -> Result<Self, TrustError> {
         walk::folder(path, purpose, false)
     }
@@ -124,7 +124,7 @@ impl Folder {
     /// The folder at `path`; it and those above it are made if they do not exist.
     ///
     /// # Errors
-    /// See [`Problem`].
+    /// See [`TrustProblem`].
     pub fn make(path: &Path, purpose: Purpose) -> Result<Self, TrustError> {
         walk::folder(path, purpose, true)
     }
@@ -138,14 +138,14 @@ impl Folder {
     /// writable by others.
     ///
     /// # Errors
-    /// See [`Problem`]; kind `NotFound` if it does not exist and is not to be made.
+    /// See [`TrustProblem`]; kind `NotFound` if it does not exist and is not to be made.
     pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, TrustError> {
         let name = name.as_ref();
         self.named(name)?;
         let file = self.opened(name, access)?;
         let stat = self.examine(&file, name, Secrecy::Open)?;
         if stat.st_nlink > 1 && (self.is_shared || access != Access::Read) {
-            return Err(self.problem(name, Problem::Names));
+            return Err(self.problem(name, TrustProblem::Names));
         }
         if access != Access::Read && FileType::from_raw_mode(stat.st_mode).is_file() {
             self.tighten(&file, name, &stat)?;
@@ -156,16 +156,16 @@ impl Folder {
     /// Reads a file of the folder.
     ///
     /// # Errors
-    /// See [`Problem`]; kind `NotFound` if it does not exist.
+    /// See [`TrustProblem`]; kind `NotFound` if it does not exist.
     pub fn read(&self, name: impl AsRef<OsStr>, secrecy: Secrecy) -> Result<Vec<u8>, TrustError> {
         let name = name.as_ref();
         let file = self.open_file(name, Access::Read)?;
         self.examine(&file, name, secrecy)?;
         let mut bytes = Vec::new();
         let read = file.take(READ_MAX + 1).read_to_end(&mut bytes);
-        read.map_err(|error| self.problem(name, Problem::Io(error)))?;
+        read.map_err(|error| self.problem(name, TrustProblem::Io(error)))?;
         match bytes.len() as u64 > READ_MAX {
-            true => Err(self.problem(name, Problem::Length { most: READ_MAX })),
+            true => Err(self.problem(name, TrustProblem::Length { most: READ_MAX })),
             false => Ok(bytes),
         }
     }
@@ -173,7 +173,7 @@ impl Folder {
     /// Makes a file that does not exist yet, durably.
     ///
     /// # Errors
-    /// See [`Problem`]; kind `AlreadyExists` if there is one.
+    /// See [`TrustProblem`]; kind `AlreadyExists` if there is one.
     pub fn create(
         &self,
         name: impl AsRef<OsStr>,
@@ -187,7 +187,7 @@ impl Folder {
     /// the two, whole.
     ///
     /// # Errors
-    /// See [`Problem`]; the old file is as it was then.
+    /// See [`TrustProblem`]; the old file is as it was then.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
@@ -200,14 +200,14 @@ impl Folder {
     /// Begins a file of the folder under another name; [`Begun::publish`] gives it its own.
     ///
     /// # Errors
-    /// See [`Problem`].
+    /// See [`TrustProblem`].
     pub fn begin(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<Begun<'_>, TrustError> {
         let name = name.as_ref();
         self.named(name)?;
         let mut aside = std::ffi::OsString::from(".");
         aside.push(name);
         aside.push(".new");
-        let failed = |error: Errno| self.problem(&aside, Problem::Io(error.into()));
+        let failed = |error: Errno| self.problem(&aside, TrustProblem::Io(error.into()));
         // One that a crash left behind.
         match unlinkat(&self.fd, &aside, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -223,9 +223,9 @@ impl Folder {
     /// Gives a file another name in the folder, durably.
     ///
     /// # Errors
-    /// Kind `NotFound` if it does not exist; see [`Problem`].
+    /// Kind `NotFound` if it does not exist; see [`TrustProblem`].
     pub fn rename(&self, from: &str, to: &str) -> Result<(), TrustError> {
-        let failed = |error: io::Error| self.problem(OsStr::new(from), Problem::Io(error));
+        let failed = |error: io::Error| self.problem(OsStr::new(from), TrustProblem::Io(error));
         renameat(&self.fd, from, &self.fd, to).map_err(|error| failed(error.into()))?;
         self.sync()
     }
@@ -241,13 +241,13 @@ impl Folder {
     /// If the device cannot write.
     pub fn sync(&self) -> Result<(), TrustError> {
         let synced = openat(&self.fd, ".", OFlags::CLOEXEC, Mode::empty()).and_then(fsync);
-        synced.map_err(|error| TrustError::new(&self.path, Problem::Io(error.into())))
+        synced.map_err(|error| TrustError::new(&self.path, TrustProblem::Io(error.into())))
     }
 
     fn put(&self, name: &OsStr, bytes: &[u8], mode: u32, is_new: bool) -> Result<(), TrustError> {
         let begun = self.begin(name, mode)?;
         let written = (&begun.file).write_all(bytes);
-        written.map_err(|error| self.problem(name, Problem::Io(error)))?;
+        written.map_err(|error| self.problem(name, TrustProblem::Io(error)))?;
         begun.publish(is_new).map(drop)
     }
 
@@ -263,8 +263,8 @@ impl Folder {
             };
         match openat(&self.fd, name, flags, Mode::from_raw_mode(FILE_MODE)) {
             Ok(file) => Ok(file.into()),
-            Err(Errno::LOOP) => Err(self.problem(name, Problem::Link { target: None })),
-            Err(error) => Err(self.problem(name, Problem::Io(error.into()))),
+            Err(Errno::LOOP) => Err(self.problem(name, TrustProblem::Link { target: None })),
+            Err(error) => Err(self.problem(name, TrustProblem::Io(error.into()))),
         }
     }
 
@@ -273,15 +273,15 @@ impl Folder {
         let fail = |problem| Err(self.problem(name, problem));
         let stat = match fstat(file) {
             Ok(stat) => stat,
-            Err(error) => return fail(Problem::Io(error.into())),
+            Err(error) => return fail(TrustProblem::Io(error.into())),
         };
         match problem(file, &stat, owners::is_trusted) {
-            Some(Problem::Writable { .. }) if self.keeps_others_out() => {}
+            Some(TrustProblem::Writable { .. }) if self.keeps_others_out() => {}
             Some(problem) => return fail(problem),
             None => {}
         }
         if secrecy == Secrecy::Secret && owners::others_read(file.as_fd(), &stat) {
-            return fail(Problem::Readable { mode: stat.st_mode & 0o7777 });
+            return fail(TrustProblem::Readable { mode: stat.st_mode & 0o7777 });
         }
         Ok(stat)
     }
@@ -296,7 +296,7 @@ impl Folder {
         let own = rustix::process::geteuid().as_raw();
         let Some(mode) = closed_mode(stat.st_mode, stat.st_uid, own) else { return Ok(()) };
         let changed = fchmod(file, Mode::from_raw_mode(mode));
-        changed.map_err(|error| self.problem(name, Problem::Io(error.into())))
+        changed.map_err(|error| self.problem(name, TrustProblem::Io(error.into())))
     }
 
     /// A name is one component.
@@ -304,11 +304,11 @@ impl Folder {
         let is_plain = Path::new(name).file_name() == Some(name);
         match is_plain {
             true => Ok(()),
-            false => Err(self.problem(name, Problem::Io(io::ErrorKind::InvalidInput.into()))),
+            false => Err(self.problem(name, TrustProblem::Io(io::ErrorKind::InvalidInput.into()))),
         }
     }
 
-    fn problem(&self, name: &OsStr, problem: Problem) -> TrustError {
+    fn problem(&self, name: &OsStr, problem: TrustProblem) -> TrustError {
         TrustError::new(&self.path.join(name), problem)
     }
 }
@@ -334,10 +334,10 @@ impl Begun<'_> {
     /// Flushes the file, gives it its name and flushes the folder.
     ///
     /// # Errors
-    /// Kind `AlreadyExists` if `is_new` and there is a file of that name; see [`Problem`].
+    /// Kind `AlreadyExists` if `is_new` and there is a file of that name; see [`TrustProblem`].
     pub fn publish(mut self, is_new: bool) -> Result<File, TrustError> {
         let Self { folder, name, aside, .. } = &self;
-        let failed = |error: io::Error| folder.problem(name, Problem::Io(error));
+        let failed = |error: io::Error| folder.problem(name, TrustProblem::Io(error));
         let file = self.file.try_clone().map_err(failed)?;
         file.sync_all().map_err(failed)?;
         let renamed = match is_new {
@@ -380,7 +380,7 @@ fn rename_new(folder: &Folder, from: &OsStr, to: &OsStr) -> rustix::io::Result<(
 /// leads to is checked in its place.
 ///
 /// # Errors
-/// See [`Problem`]; kind `NotFound` if it does not exist.
+/// See [`TrustProblem`]; kind `NotFound` if it does not exist.
 pub fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, TrustError> {
     let (folder, name) = walk::file(path)?;
     folder.read(name, secrecy)
@@ -390,7 +390,7 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, TrustError> {
 /// is checked in its place.
 ///
 /// # Errors
-/// See [`Problem`]; kind `NotFound` if it does not exist.
+/// See [`TrustProblem`]; kind `NotFound` if it does not exist.
 pub fn open(path: &Path, access: Access) -> Result<File, TrustError> {
     let (folder, name) = walk::file(path)?;
     folder.open_file(name, access)
@@ -403,9 +403,9 @@ pub fn open(path: &Path, access: Access) -> Result<File, TrustError> {
 /// by [`Folder::open`].
 ///
 /// # Errors
-/// See [`Problem`].
+/// See [`TrustProblem`].
 pub fn examine_volume_file(file: &File, path: &Path) -> Result<(), TrustError> {
-    let failed = |error: Errno| TrustError::new(path, Problem::Io(error.into()));
+    let failed = |error: Errno| TrustError::new(path, TrustProblem::Io(error.into()));
     let stat = fstat(file).map_err(failed)?;
     let may_own = |uid| owners::is_trusted(uid) || owns_folder(uid, path);
     match problem(file, &stat, may_own) {
@@ -420,18 +420,18 @@ fn owns_folder(uid: u32, path: &Path) -> bool {
 }
 
 /// Why a file that was opened is not trusted, whichever folder it lies in.
-fn problem(file: &File, stat: &Stat, may_own: impl Fn(u32) -> bool) -> Option<Problem> {
+fn problem(file: &File, stat: &Stat, may_own: impl Fn(u32) -> bool) -> Option<TrustProblem> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     if !kind.is_file() && !kind.is_block_device() {
-        return Some(Problem::Kind { wanted: "a file" });
+        return Some(TrustProblem::Kind { wanted: "a file" });
     }
     if !may_own(stat.st_uid) {
-        return Some(Problem::Owner { uid: stat.st_uid });
+        return Some(TrustProblem::Owner { uid: stat.st_uid });
     }
     // Members of the group `disk` are as good as root, on every system.
     let is_open = match kind.is_block_device() {
         true => stat.st_mode & 0o002 != 0,
         false => owners::others_write(file.as_fd(), stat),
     };
-    is_open.then_some(Problem::Writable { mode: stat.st_mode & 0o7777, is_folder: false })
+    is_open.then_some(TrustProblem::Writable { mode: stat.st_mode & 0o7777, is_folder: false })
 }

@@ -25,12 +25,12 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{
-    Answer, ClientNumber, Device, Host, Opening, RdmaError, Request, Verbs,
+    Answer, ClientNumber, ConnectRequest, Opening, RdmaDevice, RdmaError, RdmaHost, Verbs,
 };
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::MessageLink;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_onesided::one_sided::{
     BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory,
@@ -44,8 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WINDOW: u32 = 64;
 
 /// A device, if there is one.
-fn device() -> Option<Arc<Device>> {
-    let opened = Device::open(None);
+fn device() -> Option<Arc<RdmaDevice>> {
+    let opened = RdmaDevice::open(None);
     if let Err(error) = &opened {
         assert!(std::env::var_os("TIDEGATE_NO_SKIP").is_none(), "{error}");
         // Once, and past the harness that hides what passing tests print.
@@ -56,12 +56,12 @@ fn device() -> Option<Arc<Device>> {
 }
 
 /// Clients of one region on one device.
-struct Looped(Host);
+struct Looped(RdmaHost);
 
 fn looped() -> Option<Looped> {
     // Of an odd size.
     let region = Region::create((1 << 20) + 13).unwrap();
-    Some(Looped(Host::new(&device()?, region.into()).unwrap()))
+    Some(Looped(RdmaHost::new(&device()?, region.into()).unwrap()))
 }
 
 impl Backend for Looped {
@@ -99,7 +99,7 @@ mod device {
 /// Requests of the tests to a node that is a process of its own.
 #[derive(Debug, Serialize, Deserialize)]
 enum NodeRequest {
-    Admit(Request),
+    Admit(ConnectRequest),
     /// Shuts out the client that came first.
     Fence,
     /// Reads the word at this address of the region, by the node's own processor.
@@ -124,7 +124,7 @@ fn data_node() {
         return;
     }
     let region = Arc::new(Region::create(1 << 20).unwrap());
-    let mut host = Host::new(&device().unwrap(), Arc::clone(&region)).unwrap();
+    let mut host = RdmaHost::new(&device().unwrap(), Arc::clone(&region)).unwrap();
     let mut own = Shm::new(region, 1);
     let mut link: MessageLink<NodeRequest> =
         link(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap());
@@ -165,7 +165,7 @@ fn first_word(remote: &impl RemoteMemory) -> u64 {
 struct Node {
     process: Child,
     link: MessageLink<NodeReply>,
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
 }
 
 impl Node {
@@ -243,7 +243,7 @@ fn perform(remote: &mut Verbs, operations: &[Operation]) -> Result<Vec<u64>, Los
 
 /// A request that no client of ours makes: so many queue pairs, of a device that says it can do
 /// nothing.
-fn foreign(queues: usize) -> Request {
+fn foreign(queues: usize) -> ConnectRequest {
     let pairs = vec![(u32::MAX, u32::MAX); queues];
     let (mut bytes, mut decoder) = (Vec::new(), Decoder::new());
     codec::encode(&([0u8; 16], 0u16, 0u8, 0u8, 0u8, pairs), &mut bytes).unwrap();
@@ -264,7 +264,7 @@ fn requests_of_a_client_may_be_nonsense() {
     let device = device().unwrap();
     assert!(matches!(Opening::new(&device, 1, 0), Err(RdmaError::Window { .. })));
     assert!(matches!(Opening::new(&device, 1, u32::MAX), Err(RdmaError::Window { .. })));
-    assert!(matches!(Device::open(Some("none")), Err(RdmaError::NoDevice { .. })));
+    assert!(matches!(RdmaDevice::open(Some("none")), Err(RdmaError::NoDevice { .. })));
 }
 
 #[test]
@@ -349,11 +349,11 @@ fn reads_with_tokens(remote: Verbs, session_slot: u16, clock: impl Fn() -> Time)
 fn tokens_are_had_over_rdma() {
     let Some(device) = device() else { return };
     let region = Region::create(region_layout::DATA + (1 << 20)).unwrap();
-    let mut host = Host::new(&device, region.into()).unwrap();
+    let mut host = RdmaHost::new(&device, region.into()).unwrap();
     let begin = Instant::now();
     let clock = || Time(1 + begin.elapsed().as_nanos() as u64);
     let settings =
-        Settings { parameters: PARAMETERS, profile: PROFILE, session_slots: 2, window: 16 };
+        MonitorSettings { parameters: PARAMETERS, profile: PROFILE, session_slots: 2, window: 16 };
     let mut monitor = Monitor::new(host.loop_back(3, WINDOW).unwrap(), settings, clock()).unwrap();
     let mut events = Vec::new();
     while monitor.epoch() == 0 {

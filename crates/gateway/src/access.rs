@@ -1,13 +1,13 @@
 //! Identity of a client, as far as its connection proves it, and restrictions by the policy.
 
 use rustix::process::geteuid;
-use tidegate_algo::classify::access::{Client, may_enter, may_open, may_use};
+use tidegate_algo::classify::access::{AccessClient, may_enter, may_open, may_use};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::cluster::Volume;
 use tidegate_model::policy::Principal;
 use tidegate_model::{Origin, TenantId};
 
-use crate::owners::{Owner, Table};
+use crate::owners::{Owner, OwnerTable};
 
 /// The identity of a client by its socket; with TLS the certificate decides instead.
 #[derive(Clone, Copy, Debug)]
@@ -30,20 +30,20 @@ impl Identity {
     /// The client, with its certificate if `stream` has become one with TLS. A user is identified
     /// by number: the names in a policy are looked up when the policy arrives, and other names stay
     /// unknown.
-    pub(crate) fn client<'a>(self, stream: &'a Stream, table: &'a Table) -> Client<'a> {
+    pub(crate) fn client<'a>(self, stream: &'a Stream, table: &'a OwnerTable) -> AccessClient<'a> {
         match (stream.names(), self) {
             (Some(names), _) => {
-                Client { principal: Principal::Certificate(names), is_operator: false }
+                AccessClient { principal: Principal::Certificate(names), is_operator: false }
             }
             (None, Self::User(uid)) => {
                 let is_operator = uid == 0 || uid == geteuid().as_raw();
-                Client {
+                AccessClient {
                     principal: Principal::User { uid, name: table.user_name(uid) },
                     is_operator,
                 }
             }
             (None, Self::Anonymous) => {
-                Client { principal: Principal::Anonymous, is_operator: false }
+                AccessClient { principal: Principal::Anonymous, is_operator: false }
             }
         }
     }
@@ -61,9 +61,9 @@ pub(crate) struct Restrictions {
 impl Restrictions {
     /// Those of a client that has opened `volume` for the tenant `chosen`.
     pub(crate) fn of_export(
-        table: &Table,
+        table: &OwnerTable,
         parties: &[String],
-        client: Client<'_>,
+        client: AccessClient<'_>,
         (volume, chosen): (&Volume, &str),
         owner: &Owner,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Restrictions {
     }
 
     /// Those of a client of a pool.
-    pub(crate) fn of_pool(table: &Table, client: Client<'_>, owner: &Owner) -> Self {
+    pub(crate) fn of_pool(table: &OwnerTable, client: AccessClient<'_>, owner: &Owner) -> Self {
         let all = may_enter(table.knowledge(&[]), client).is_err();
         Self { all, tenants: denied(table, client, owner) }
     }
@@ -86,7 +86,7 @@ impl Restrictions {
 }
 
 /// The tenants to whom `owner` may attribute requests, and for whom the client may not act.
-fn denied(table: &Table, client: Client<'_>, owner: &Owner) -> Vec<TenantId> {
+fn denied(table: &OwnerTable, client: AccessClient<'_>, owner: &Owner) -> Vec<TenantId> {
     let policy = table.knowledge(&[]).policy;
     let is_denied = |tenant: &TenantId| {
         let name = table.name(*tenant);

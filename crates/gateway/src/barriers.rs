@@ -56,11 +56,11 @@ impl Cause {
 pub(crate) struct Barriers {
     /// By volume and part.
     parts: Vec<Box<[AtomicU64]>>,
-    workers: Mutex<Vec<Worker>>,
+    workers: Mutex<Vec<WorkerChecks>>,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerChecks {
     message_queue: Arc<MessageQueue<Message>>,
     /// The volumes that the worker has to search for disconnected clients.
     unchecked: Vec<VolumeIndex>,
@@ -76,7 +76,8 @@ impl Barriers {
 
     /// Adds a worker, which leaves when the returned value is dropped.
     pub(crate) fn join(self: &Arc<Self>, message_queue: Arc<MessageQueue<Message>>) -> Membership {
-        self.workers().push(Worker { message_queue: message_queue.clone(), unchecked: Vec::new() });
+        self.workers()
+            .push(WorkerChecks { message_queue: message_queue.clone(), unchecked: Vec::new() });
         Membership { barriers: self.clone(), message_queue }
     }
 
@@ -102,13 +103,13 @@ impl Barriers {
     }
 
     /// Lowers the barrier of a volume's clients before each of its parts.
-    fn lower_all(&self, volume: VolumeIndex, workers: &[Worker]) {
+    fn lower_all(&self, volume: VolumeIndex, workers: &[WorkerChecks]) {
         for part in 0..self.count(volume) {
             self.lower_locked(volume, part, Cause::Client, workers);
         }
     }
 
-    fn lower_locked(&self, volume: VolumeIndex, part: u32, cause: Cause, workers: &[Worker]) {
+    fn lower_locked(&self, volume: VolumeIndex, part: u32, cause: Cause, workers: &[WorkerChecks]) {
         let before = self.parts[volume.0][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
         assert!(before >= cause.one(), "a barrier was lowered that was not raised");
         if before == cause.one() {
@@ -131,7 +132,7 @@ impl Barriers {
     }
 
     /// Each change of it is whole before anything else can fail.
-    fn workers(&self) -> MutexGuard<'_, Vec<Worker>> {
+    fn workers(&self) -> MutexGuard<'_, Vec<WorkerChecks>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -159,7 +160,7 @@ impl Membership {
     }
 
     /// The index of the worker itself.
-    fn own(&self, workers: &[Worker]) -> Option<usize> {
+    fn own(&self, workers: &[WorkerChecks]) -> Option<usize> {
         workers.iter().position(|other| Arc::ptr_eq(&other.message_queue, &self.message_queue))
     }
 }

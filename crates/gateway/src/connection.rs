@@ -29,7 +29,7 @@ use crate::config::ListenerTls;
 use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
 use crate::nbd::{node_command, refusal, refuse};
 use crate::nodes::{Nodes, Target};
-use crate::owners::{Owner, Table};
+use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
@@ -48,7 +48,7 @@ pub(crate) struct Frontend {
     pub(crate) budget: MemoryBudget,
     pub(crate) tls: Option<ListenerTls>,
     /// The owners of requests.
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<OwnerTable>,
     /// The names of the cluster's daemons: their certificates are no client's.
     pub(crate) parties: Arc<[String]>,
     /// New requests are refused.
@@ -97,11 +97,11 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Phase {
     Handshake(Handshake),
-    Serving(Box<Client>),
+    Serving(Box<ServedClient>),
 }
 
 #[derive(Debug)]
-struct Client {
+struct ServedClient {
     negotiated: Negotiated<Opened>,
     owner: Owner,
     restrictions: Restrictions,
@@ -244,7 +244,7 @@ impl Connection {
                 let recorded = frontend.nodes.record(opened.volume);
                 frontend.nodes.barriers().open(opened.volume);
                 let negotiated = *negotiated;
-                let client = Client { negotiated, owner, restrictions, parser, recorded };
+                let client = ServedClient { negotiated, owner, restrictions, parser, recorded };
                 self.phase = Phase::Serving(Box::new(client));
             }
         }
@@ -337,7 +337,11 @@ impl Connection {
 }
 
 /// The tenant and the class of a request for these bytes of a volume.
-fn attribution(client: &Client, command: Command, (offset, length): (u64, u32)) -> Attribution {
+fn attribution(
+    client: &ServedClient,
+    command: Command,
+    (offset, length): (u64, u32),
+) -> Attribution {
     client.owner.of(OwnerQuery {
         operation: operation(command),
         size: Bytes(u64::from(length)),
@@ -493,7 +497,7 @@ impl worker::Client for Connection {
 
 impl Frontend {
     /// The owner of requests through an export, and the restrictions of its client.
-    fn owner(&self, opened: &Opened, client: access::Client<'_>) -> (Owner, Restrictions) {
+    fn owner(&self, opened: &Opened, client: access::AccessClient<'_>) -> (Owner, Restrictions) {
         let volume = self.volumes.volume(opened.volume);
         let owner = self.table.owner(&volume.name, &opened.tenant);
         let opened = (volume, &*opened.tenant);
@@ -527,7 +531,7 @@ impl worker::Frontend for Frontend {
         self.nodes.next_deadline()
     }
 
-    fn on_table(&mut self, table: &Arc<Table>) {
+    fn on_table(&mut self, table: &Arc<OwnerTable>) {
         self.table = table.clone();
     }
 

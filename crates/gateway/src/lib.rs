@@ -36,4 +36,4 @@ mod worker;
 pub use config::{Config, Limits, ListenerTls, StartError};
 pub use nodes::{Node, PartError};
 pub use running::{Running, start};
-pub use tidegate_proto::stats::message::{Flow, GatewayCounts};
+pub use tidegate_proto::stats::message::{AnsweredRequests, GatewayCounts};

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
-use tidegate_fabric::remote::{Remote, Settings};
+use tidegate_fabric::remote::{LinkSettings, Remote};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::stream::Way;
 use tidegate_model::{NodeId, PartNumber, Span, Time};
@@ -16,7 +16,7 @@ use self::there::There;
 use crate::barriers::{Barriers, Membership};
 use crate::clock;
 use crate::links::{Common, Identities};
-use crate::owners::Table;
+use crate::owners::OwnerTable;
 use crate::parts::{Recorded, VolumeParts};
 use crate::reachability::Reporter;
 use crate::unreported_costs::UnreportedCosts;
@@ -159,8 +159,8 @@ impl Nodes {
                 NodeConnection::Here(session)
             }
             Node::There { way, .. } => {
-                let settings = Settings::new(way.clone(), identities.next());
-                let settings = Settings { patience, ..settings };
+                let settings = LinkSettings::new(way.clone(), identities.next());
+                let settings = LinkSettings { patience, ..settings };
                 reporter.add_link(id);
                 let remote = Remote::new(settings, token(id, false));
                 NodeConnection::There(Box::new(There::new(
@@ -222,7 +222,7 @@ impl Nodes {
     }
 
     /// Sends the names of the tenants. The list never shrinks.
-    pub(crate) fn tenants(&mut self, table: &Table) {
+    pub(crate) fn tenants(&mut self, table: &OwnerTable) {
         let names = table.names();
         self.costs.set_accounts(table.elsewhere());
         if names.len() == self.names.len() {
@@ -294,8 +294,9 @@ impl Nodes {
                     NodeConnection::Here(session)
                 }
                 Node::There { way, .. } => {
-                    let settings = Settings::new(way.clone(), self.identities.next());
-                    let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
+                    let settings = LinkSettings::new(way.clone(), self.identities.next());
+                    let settings =
+                        LinkSettings { patience: self.patience, is_bulk: true, ..settings };
                     let remote = Remote::new(settings, token(node, true));
                     let NodeConnection::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")

@@ -8,7 +8,7 @@
 //!
 //! # Mechanism
 //! A number is an index into a list of names that only grows: first the tenants of the cluster's
-//! volumes and pools, then those that policies have named. A new policy makes a new [`Table`].
+//! volumes and pools, then those that policies have named. A new policy makes a new [`OwnerTable`].
 //! Workers check once per batch for a new table (an atomic load), send the nodes the names if there
 //! are more, and ask the table for a new [`Owner`] for each client. An owner holds the rules about
 //! its volume only; most volumes have none, and a request's tenant is then one comparison away. The
@@ -38,12 +38,12 @@ pub(crate) struct Register {
     nodes: usize,
     /// The version of the current table.
     version: AtomicU64,
-    table: Mutex<Arc<Table>>,
+    table: Mutex<Arc<OwnerTable>>,
 }
 
 /// Names, and rules about who owns what. It never changes.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct OwnerTable {
     version: u64,
     /// The name of each number, beginning with 1.
     names: Vec<String>,
@@ -92,18 +92,18 @@ impl Register {
             number(&mut names, tenant);
         }
         let (counts, elsewhere) = (vec![], vec![]);
-        let mut table = Table { version: 0, names, counts, elsewhere, policy: None, is_known };
+        let mut table = OwnerTable { version: 0, names, counts, elsewhere, policy: None, is_known };
         table.open(nodes);
         let table = Arc::new(table);
         Self { nodes, version: AtomicU64::new(0), table: Mutex::new(table) }
     }
 
     /// The table, if it is another one than `table`.
-    pub(crate) fn newer(&self, table: &Table) -> Option<Arc<Table>> {
+    pub(crate) fn newer(&self, table: &OwnerTable) -> Option<Arc<OwnerTable>> {
         (self.version.load(Ordering::Relaxed) != table.version).then(|| self.table())
     }
 
-    pub(crate) fn table(&self) -> Arc<Table> {
+    pub(crate) fn table(&self) -> Arc<OwnerTable> {
         self.present().clone()
     }
 
@@ -116,7 +116,8 @@ impl Register {
         let version = present.version + 1;
         let rules = Some(Rules { policy, numbers, user_names });
         let (counts, elsewhere) = (present.counts.clone(), present.elsewhere.clone());
-        let mut table = Table { version, names, counts, elsewhere, policy: rules, is_known: true };
+        let mut table =
+            OwnerTable { version, names, counts, elsewhere, policy: rules, is_known: true };
         table.open(self.nodes);
         *present = Arc::new(table);
         self.version.store(version, Ordering::Relaxed);
@@ -127,13 +128,13 @@ impl Register {
         let mut present = self.present();
         if !present.is_known {
             let version = present.version + 1;
-            let table = Table { version, is_known: true, ..present.copied() };
+            let table = OwnerTable { version, is_known: true, ..present.copied() };
             *present = Arc::new(table);
             self.version.store(version, Ordering::Relaxed);
         }
     }
 
-    fn present(&self) -> MutexGuard<'_, Arc<Table>> {
+    fn present(&self) -> MutexGuard<'_, Arc<OwnerTable>> {
         // It is replaced as a whole, so a panic leaves nothing half done.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +150,7 @@ fn number(names: &mut Vec<String>, name: &str) -> TenantId {
     TenantId(number)
 }
 
-impl Table {
+impl OwnerTable {
     /// Opens accounts for those who have none yet.
     fn open(&mut self, nodes: usize) {
         let numbers = self.names.len() + 1;

@@ -20,7 +20,7 @@ pub(crate) struct Reachability {
 
 #[derive(Debug, Default)]
 struct Reported {
-    workers: Vec<Worker>,
+    workers: Vec<WorkerView>,
     /// By node, whether it was logged as unreachable.
     is_reported_away: Vec<bool>,
     /// By volume, the logged reason why it is not served.
@@ -28,7 +28,7 @@ struct Reported {
 }
 
 #[derive(Debug, Default)]
-struct Worker {
+struct WorkerView {
     /// By node, of those behind sockets.
     links: BTreeMap<NodeId, KnownLink>,
     /// By volume, why it is not served.
@@ -63,7 +63,7 @@ impl Reachability {
     /// One more worker.
     pub(crate) fn join(self: &Arc<Self>) -> Reporter {
         let mut state = self.state();
-        state.workers.push(Worker::default());
+        state.workers.push(WorkerView::default());
         Reporter { shared: self.clone(), worker: state.workers.len() - 1 }
     }
 

@@ -10,7 +10,7 @@ use tidegate_algo::allocation::connection_quota::QuotaExceeded;
 use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
 use tidegate_proto::stats::latency::RequestLatency;
-use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure};
+use tidegate_proto::stats::message::{AnsweredRequests, GatewayCounts, GatewayPressure};
 
 use crate::clock;
 use crate::owners::Register;
@@ -69,7 +69,7 @@ impl From<&QuotaExceeded> for TurnedAway {
     }
 }
 
-/// The numbers behind a [`Flow`].
+/// The numbers behind a [`AnsweredRequests`].
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     requests: AtomicU64,
@@ -87,10 +87,10 @@ impl Count {
         };
     }
 
-    pub(crate) fn flow(&self, name: &str) -> Flow {
+    pub(crate) fn flow(&self, name: &str) -> AnsweredRequests {
         let [requests, bytes, errors] =
             [&self.requests, &self.bytes, &self.errors].map(|count| count.load(Ordering::Relaxed));
-        Flow { name: name.to_owned(), requests, bytes, errors }
+        AnsweredRequests { name: name.to_owned(), requests, bytes, errors }
     }
 }
 
@@ -146,7 +146,7 @@ impl ServerCounters {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn flows(&self) -> Vec<Flow> {
+    fn flows(&self) -> Vec<AnsweredRequests> {
         self.volumes.iter().map(|(name, count)| count.flow(name)).collect()
     }
 }

@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::fmt::Write;
 
-use tidegate_algo::classify::access::{Client, Knowledge, may_open};
+use tidegate_algo::classify::access::{AccessClient, Knowledge, may_open};
 use tidegate_fabric::service::Part;
 use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};
 use tidegate_wire::nbd::{Export, ExportError, Exports};
 
-/// One volume: its index in the list of the gateway's volumes, counting from zero. A pool is the only
-/// volume of its list.
+/// One volume: its index in the list of the gateway's volumes, counting from zero. A pool is the
+/// only volume of its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeIndex(pub(crate) usize);
 
@@ -72,7 +72,7 @@ pub(crate) struct Opened {
 pub(crate) struct Visible<'a> {
     pub(crate) volumes: &'a Volumes,
     pub(crate) knowledge: Knowledge<'a>,
-    pub(crate) client: Client<'a>,
+    pub(crate) client: AccessClient<'a>,
     /// Why the first refused export was refused.
     pub(crate) denial: &'a RefCell<Option<String>>,
 }

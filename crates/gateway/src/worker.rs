@@ -26,7 +26,7 @@ pub(crate) use frontend::{Charge, Client, Frontend, is_departure};
 use crate::clock;
 use crate::config::Limits;
 use crate::nodes::LONG;
-use crate::owners::{Register, Table};
+use crate::owners::{OwnerTable, Register};
 use crate::recorder::Recorded;
 use crate::status::{ServerCounters, TurnedAway};
 use crate::volumes::VolumeIndex;
@@ -100,7 +100,7 @@ pub(crate) struct Worker<S: Frontend> {
     reactor: Reactor<Message>,
     context: Arc<ServerContext>,
     register: Arc<Register>,
-    table: Arc<Table>,
+    table: Arc<OwnerTable>,
     frontend: S,
     slots: Vec<ClientSlot<S::Client>>,
     free: Vec<u32>,

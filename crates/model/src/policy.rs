@@ -166,7 +166,7 @@ pub struct Channel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Match {
     /// Where they go.
-    pub target: Target,
+    pub target: RuleTarget,
     /// Which ones.
     pub conditions: Conditions,
     /// Conditions that gateways check. A rule without any of them is one of stages; a rule with one
@@ -178,7 +178,7 @@ pub struct Match {
 
 /// Where a matching request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Target {
+pub enum RuleTarget {
     /// To a tenant's own channel.
     Tenant(TenantId),
     /// To the channel with this index in [`Policy::channels`].

@@ -15,8 +15,8 @@ use tidegate_algo::congestion::quality::Objective;
 use tidegate_model::{Class, Rate};
 use tidegate_netsim::net::packet::{FlowId, Packet};
 use tidegate_netsim::net::{self, Host, Network, PortId};
-use tidegate_netsim::transport::{self, FlowRoute, Message, Out, Transport};
-use tidegate_sim::event::{Events, Queue};
+use tidegate_netsim::transport::{self, FlowMessage, FlowRoute, Out, Transport};
+use tidegate_sim::event::{EventQueue, Events};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 
@@ -165,7 +165,7 @@ impl DumbbellSim {
                     transport.on_event(now, event, &mut Around { now, network, events });
                 }
                 SimEvent::Send(flow) => {
-                    let message = Message { number: 0, bytes: CHUNK, deadline: None };
+                    let message = FlowMessage { number: 0, bytes: CHUNK, deadline: None };
                     let around = &mut Around { now, network, events };
                     transport.send(now, flow, message, around);
                     let gap = CHUNK * 8_000 / OFFERED[flow.0 as usize].0;

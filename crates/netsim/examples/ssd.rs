@@ -4,7 +4,7 @@
 //! gives and what is measured here. Then a drive that is old and has to clean while it is written.
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Arrivals, Flow, Length, Served, run};
+use tidegate_netsim::storage::alone::{Arrivals, CommandFlow, Length, Served, run};
 use tidegate_netsim::storage::{Before, Choice, Parameters};
 
 #[path = "../tests/reference/mod.rs"]
@@ -62,7 +62,7 @@ fn old(seed: u64) {
     drive.cleaning.threshold = Portion(100_000);
     drive.cleaning.choice = Choice::Greedy;
     drive.before = Before { filled: Portion(700_000), overwrites: 3 };
-    let flow = Flow {
+    let flow = CommandFlow {
         class: Class::High,
         arrivals: Arrivals::Closed(4),
         reads: Portion(0),

@@ -31,8 +31,9 @@
 //! - *Service.* Eq. 14 serves flow `i` at its own promise `C_i` even while others leave the link
 //!   idle. Then the queue of the third of three flows, which is never served faster, marks the
 //!   packets of all, and the first comes to 26 instead of 50. The switches of the paper
-//!   serve first come, first served, and so does [`Service::Fcfs`]: `min(C R, q + W')` of all
-//!   together, from each in proportion to what it has there. The printed one is [`Service::Paper`].
+//!   serve first come, first served, and so does [`LinkService::Fcfs`]: `min(C R, q + W')` of all
+//!   together, from each in proportion to what it has there. The printed one is
+//!   [`LinkService::Paper`].
 //! - *Epsilon* has no value in the paper. With 0 the windows freeze, for alpha comes near zero and
 //!   never there; above 0.3 the shares are lost. 0.01 to 0.1 converge.
 //! - *Round trip.* The text has `R = d` and Eq. 13 `2 d + B / C`; without the queue's part the
@@ -80,7 +81,7 @@ use serde::Deserialize;
 use tidegate_algo::congestion::quality::Objective;
 use tidegate_model::{Bytes, Rate, Span};
 
-pub use outcome::{DtmReport, Flow, Slot};
+pub use outcome::{DtmFlow, DtmReport, TimeSlot};
 
 use link::SharedLink;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, read_table, text};
@@ -123,7 +124,7 @@ pub struct DtmPlan {
     pub alpha: f64,
     /// Which packets the link serves.
     #[serde(default)]
-    pub service: Service,
+    pub service: LinkService,
     /// How long a slot is.
     #[serde(default)]
     pub round_trip: RoundTrip,
@@ -139,7 +140,7 @@ pub struct DtmPlan {
 /// Which packets the link serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Service {
+pub enum LinkService {
     /// First come, first served, as long as there are any.
     #[default]
     Fcfs,

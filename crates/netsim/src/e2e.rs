@@ -35,6 +35,6 @@ mod server;
 mod simulation;
 
 pub use hops::{Hop, HopMoment};
-pub use outcome::{Amount, E2eReport, Egress, Moment, Service};
+pub use outcome::{Amount, E2eReport, Egress, Moment, ServiceReport};
 pub use run::{Input, Progress, Run, run, run_while};
-pub use scenario::{Application, Device, Fabrics, Promises, Scenario, Storage};
+pub use scenario::{Application, Fabrics, Promises, Scenario, ServerDevice, Storage};

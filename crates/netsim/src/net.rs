@@ -56,8 +56,10 @@ mod switch;
 mod topology;
 
 pub use line::Line;
-pub use network::{Fault, Network, NetworkEvent, PacketCounts, PortId, Stuck};
+pub use network::{InvariantViolation, Network, NetworkEvent, PacketCounts, PortId, Stuck};
 pub use queue_stats::Counters;
 pub use route::Path;
-pub use switch::{Depth, Factor, Marking, Pause, Red, Service, Share, Switch};
-pub use topology::{Cable, Dumbbell, FatTree, Graph, Host, List, NetworkPlan, Star, Topology};
+pub use switch::{BufferShare, Depth, Factor, Marking, Pause, PortService, Red, Switch};
+pub use topology::{
+    Cable, Dumbbell, FatTree, Graph, Host, ListedTopology, NetworkPlan, Star, Topology,
+};

@@ -23,7 +23,7 @@ mod table;
 
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{
-    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, HostLinkParameters, Order,
-    Parameters, RoundRobinBurst, SECTOR, Shares, Times,
+    Before, Cache, CellTimes, Channel, Choice, Cleaning, CommandOrder, Geometry, HostInterface,
+    HostLinkParameters, Parameters, RoundRobinBurst, SECTOR, Shares,
 };
-pub use ssd::{Command, Completion, Direction, Ssd, SsdCounters, SsdEvent};
+pub use ssd::{Completion, Direction, DriveCommand, Ssd, SsdCounters, SsdEvent};

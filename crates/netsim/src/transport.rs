@@ -133,7 +133,7 @@ enum What {
 
 /// A message for a flow to carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct FlowMessage {
     /// Its number, reported when it arrives.
     pub number: u64,
     /// Its payload: 1 byte at least.
@@ -181,7 +181,7 @@ pub struct FlowSnapshot {
 }
 
 #[derive(Debug)]
-struct Flow {
+struct TransportFlow {
     parameters: FlowParameters,
     sender: Sender,
     inbox: Inbox,
@@ -192,7 +192,7 @@ struct Flow {
 /// All flows of a simulation, by number.
 #[derive(Debug, Default)]
 pub struct Transport {
-    flows: Vec<Flow>,
+    flows: Vec<TransportFlow>,
 }
 
 impl Transport {
@@ -209,7 +209,7 @@ impl Transport {
         let is_window = plan.cc.is_window();
         let back_class = if is_window { class } else { Class::Urgent };
         let limits = plan.rate.clone().unwrap_or_default();
-        self.flows.push(Flow {
+        self.flows.push(TransportFlow {
             parameters: FlowParameters { flow, path, class, back_class, sizes: plan.packet() },
             sender: Sender::new(control(plan, &limits, line), plan.repeats(), plan.timeout),
             inbox: Inbox::new(plan.answer_policy()),
@@ -227,9 +227,9 @@ impl Transport {
     ///
     /// # Panics
     /// If the message is empty, or there is no such flow.
-    pub fn send(&mut self, now: Picoseconds, id: FlowId, message: Message, out: &mut impl Out) {
+    pub fn send(&mut self, now: Picoseconds, id: FlowId, message: FlowMessage, out: &mut impl Out) {
         assert!(message.bytes > 0, "an empty message");
-        let Flow { parameters, sender, inbox, .. } = &mut self.flows[id.0 as usize];
+        let TransportFlow { parameters, sender, inbox, .. } = &mut self.flows[id.0 as usize];
         let end = sender.enqueue(now, &message, parameters, out);
         inbox.expect(end, message.number);
     }
@@ -250,7 +250,8 @@ impl Transport {
     /// Handles an event at a time that it requested.
     #[inline]
     pub fn on_event(&mut self, now: Picoseconds, event: FlowEvent, out: &mut impl Out) {
-        let Flow { parameters, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
+        let TransportFlow { parameters, sender, inbox, .. } =
+            &mut self.flows[event.flow.0 as usize];
         if event.what != What::Answer {
             return sender.on_event(now, event.what, parameters, out);
         }
@@ -309,7 +310,7 @@ impl Transport {
     /// If it does not: what either end of a flow counts must add up, and no byte be acknowledged
     /// that has not arrived, or arrive that was not sent.
     pub(crate) fn check(&self) {
-        for Flow { sender, inbox, .. } in &self.flows {
+        for TransportFlow { sender, inbox, .. } in &self.flows {
             let [acknowledged, sent, written] = sender.check();
             inbox.check();
             let bounds = [acknowledged, inbox.delivered(), sent, written];
@@ -318,7 +319,7 @@ impl Transport {
     }
 }
 
-impl Flow {
+impl TransportFlow {
     fn on_data(&mut self, now: Picoseconds, packet: &Packet, out: &mut impl Out) {
         for answer in self.inbox.on_packet(packet, now.time()).into_iter().flatten() {
             out.send(self.parameters.answer(answer));

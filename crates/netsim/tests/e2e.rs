@@ -12,7 +12,7 @@ use folder::Folder;
 use proptest::prelude::*;
 use tidegate_model::Span;
 use tidegate_netsim::e2e::{self, E2eReport, Scenario};
-use tidegate_netsim::storage::{Order, Shares};
+use tidegate_netsim::storage::{CommandOrder, Shares};
 use tidegate_netsim::transport::CongestionControl;
 
 const FOLDER: Folder = Folder("e2e");
@@ -151,8 +151,8 @@ fn a_full_storage_end_serves_by_class() {
 /// The queues before its chips decide the order of classes at an overloaded drive, too.
 #[test]
 fn a_drive_whose_chips_know_classes_serves_high_first() {
-    let weighted = Order::Weighted(Shares::default());
-    let [none, both] = [Order::Arrival, weighted].map(|order| {
+    let weighted = CommandOrder::Weighted(Shares::default());
+    let [none, both] = [CommandOrder::Arrival, weighted].map(|order| {
         let mut scenario = FOLDER.read("7a-intense-high", Scenario::parse);
         (scenario.length, scenario.skip) = (Span(26_000_000), Span(6_500_000));
         let drive = &mut scenario.storage.as_mut().unwrap().drive;
@@ -160,7 +160,7 @@ fn a_drive_whose_chips_know_classes_serves_high_first() {
         if order == weighted {
             drive.host.arbitration = weighted;
         } else {
-            assert!(matches!(drive.host.arbitration, Order::RoundRobin(_)));
+            assert!(matches!(drive.host.arbitration, CommandOrder::RoundRobin(_)));
         }
         let outcome = e2e::run(&scenario).unwrap();
         outcome.applications.iter().map(|one| one.device.mean()).collect::<Vec<_>>()

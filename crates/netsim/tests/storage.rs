@@ -1,7 +1,7 @@
 //! Drives beside MQSim: the same drive and load must take the same time.
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Arrivals, DriveReport, Flow, Length, run};
+use tidegate_netsim::storage::alone::{Arrivals, CommandFlow, DriveReport, Length, run};
 use tidegate_netsim::storage::{Before, Choice, Parameters};
 
 mod reference;
@@ -27,7 +27,7 @@ fn old(choice: Choice, first: bool) -> DriveReport {
     (drive.cleaning.choice, drive.cleaning.first) = (choice, first);
     drive.cache.writes = false;
     drive.before = Before { filled: Portion::WHOLE, overwrites: 3 };
-    let flow = Flow {
+    let flow = CommandFlow {
         class: Class::High,
         arrivals: Arrivals::Closed(256),
         reads: Portion(0),
@@ -75,7 +75,7 @@ fn runs_are_the_same() {
     let mut flow = rows[3].flows[0].clone();
     flow.sizes = vec![(512, 1), (12_288, 2), (65_536, 1)];
     flow.reads = Portion(600_000);
-    let low = Flow { class: Class::Low, ..flow.clone() };
+    let low = CommandFlow { class: Class::Low, ..flow.clone() };
     let mut drive = rows[4].drive();
     drive.cache.writes = true;
     (drive.geometry.channels, drive.geometry.chips, drive.geometry.blocks) = (2, 2, 16);

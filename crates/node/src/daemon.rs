@@ -19,7 +19,7 @@ use tidegate_proto::session::Standing;
 use crate::agent::{Agent, Watch};
 use crate::config::{Config, Store};
 use crate::engine::model::Modelled;
-use crate::engine::pool::Pool;
+use crate::engine::pool::ThreadPool;
 use crate::engine::ring::Ring;
 use crate::engine::{Engine, Inline, Sink, Work};
 use crate::live::{Live, LiveNode, Local};
@@ -246,7 +246,7 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
                 tracing::info!(
                     "no io_uring here ({error}); the store is served by {depth} threads"
                 );
-                Ok(Box::new(Pool::start(depth as usize, config.io_priority, medium, sink)?))
+                Ok(Box::new(ThreadPool::start(depth as usize, config.io_priority, medium, sink)?))
             }
         }
     };

@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tidegate_fabric::reactor::{Ready, Registrar};
 use tidegate_fabric::service::{CompletionSink, Job};
 use tidegate_model::Time;
-use tidegate_proto::node::Request;
+use tidegate_proto::node::NodeRequest;
 
 use crate::mutex::lock;
 use crate::pieces::Split;
 use crate::store::{Medium, WorkerLine};
 
 /// A job on its way through the node.
-pub(crate) type Work = Request<Body>;
+pub(crate) type Work = NodeRequest<Body>;
 
 /// The data needed to do the work and to answer it.
 pub(crate) struct Body {

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_algo::classify::channel::glob;
 use tidegate_algo::onesided::Rules;
 use tidegate_model::cluster::{MemoryTransport, TokenRules};
-use tidegate_model::policy::{Match, Principal, Target, Tenant};
+use tidegate_model::policy::{Match, Principal, RuleTarget, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
 pub use registry::SessionRegistry;
@@ -164,8 +164,8 @@ pub fn tenant(
     }
     let is_whose = |rule: &&Match| rule.storage.is_empty() && identity.is_one_of(&rule.conditions);
     let target = policy.matches.iter().find(is_whose).map(|rule| match rule.target {
-        Target::Tenant(id) => id,
-        Target::Channel(index) => policy.channels[index].tenant,
+        RuleTarget::Tenant(id) => id,
+        RuleTarget::Channel(index) => policy.channels[index].tenant,
     });
     let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| identity.may_act_for(it));
     match target.filter(may) {

@@ -117,7 +117,7 @@
 //!
 //! [RACE]: https://www.usenix.org/conference/atc21/presentation/zuo
 pub use block::{ENTRY_MAX, KEY_MAX, VALUE_MAX};
-pub use client::{Answer, Client, EXTENT_MAX, OperationOutcome, Refused, Settings, Value};
+pub use client::{Answer, Client, ClientSettings, EXTENT_MAX, OperationOutcome, Refused, Value};
 pub use inspect::Inspector;
 pub use layout::{Area, BLOCK, HEADER, HOLDERS, LAYOUT_VERSION, Layout, LayoutError};
 pub use opening::{OpenError, Opening};

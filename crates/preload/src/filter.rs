@@ -23,12 +23,12 @@ pub(crate) struct Instruction {
 /// The kernel's `struct sock_fprog`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Program {
+pub(crate) struct BpfProgram {
     length: u16,
     instructions: *const Instruction,
 }
 
-impl Program {
+impl BpfProgram {
     /// Its instructions; none if the kernel will refuse it.
     ///
     /// # Safety

@@ -31,10 +31,10 @@ use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
 use tidegate_stage::{
-    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+    Bypass, Classifier, Inside, Request, RuleTable, Stage, Subject, record, scope, scratch,
 };
 
-use crate::filter::{self, Call, Instruction, Program};
+use crate::filter::{self, BpfProgram, Call, Instruction};
 use crate::guard::run_guarded;
 use crate::process::{self, ALL, ALLOWED, Needs, PROBE, STRICT, stage};
 pub(crate) use crate::process::{forbids, is_strict};
@@ -172,7 +172,7 @@ pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
         // Without rules it passes, or sleeps until there are some.
         return layout.header.closed.load(Ordering::Relaxed) != 0 && allowed & FUTEX == 0;
     }
-    let table = Table(&layout.tables[generation as usize % layout.tables.len()][..]);
+    let table = RuleTable(&layout.tables[generation as usize % layout.tables.len()][..]);
     if !knows_thread(allowed, generation, |classifier| table.uses(classifier)) {
         return true;
     }
@@ -240,7 +240,7 @@ fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> 
 /// # Safety
 /// `program` is a `struct sock_fprog`, or points to where nothing can be read.
 pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
-    program: *const Program,
+    program: *const BpfProgram,
     call: impl FnOnce() -> T,
 ) -> T {
     // SAFETY: as the caller promises.
@@ -309,7 +309,7 @@ fn knows(stage: &Stage) {
     let layout = stage.layout();
     let generation = layout.header.generation.load(Ordering::Acquire);
     stage.classify(&Request::new(Operation::Read, 0).on(Subject::Path(b"")));
-    let table = Table(&layout.tables[generation as usize % layout.tables.len()][..]);
+    let table = RuleTable(&layout.tables[generation as usize % layout.tables.len()][..]);
     if generation == 0 || layout.header.generation.load(Ordering::Acquire) != generation {
         return;
     }

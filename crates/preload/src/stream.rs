@@ -15,7 +15,7 @@ use crate::real::Real;
 /// and `putc` compiled into them, which use it. Other threads change it, hence the atomics.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StdioStream {
     flags: AtomicI32,
     read_now: AtomicUsize,
     read_end: AtomicUsize,
@@ -27,7 +27,7 @@ pub(crate) struct Stream {
     buffer_end: AtomicUsize,
     saved: [AtomicUsize; 3],
     markers: AtomicUsize,
-    chain: AtomicPtr<Stream>,
+    chain: AtomicPtr<StdioStream>,
     descriptor: AtomicI32,
     flags_more: AtomicI32,
     old_offset: AtomicI64,
@@ -39,8 +39,8 @@ pub(crate) struct Stream {
     offset: AtomicI64,
 }
 
-const _: () = assert!(std::mem::offset_of!(Stream, descriptor) == 112);
-const _: () = assert!(std::mem::offset_of!(Stream, offset) == 144);
+const _: () = assert!(std::mem::offset_of!(StdioStream, descriptor) == 112);
+const _: () = assert!(std::mem::offset_of!(StdioStream, offset) == 144);
 
 /// Flags of a stream: it has no buffer, or its buffer is written out with each line.
 const UNBUFFERED: i32 = 2;
@@ -68,7 +68,7 @@ fn distance(from: &AtomicUsize, to: &AtomicUsize) -> u64 {
     to.load(Ordering::Relaxed).saturating_sub(from.load(Ordering::Relaxed)) as u64
 }
 
-impl Stream {
+impl StdioStream {
     /// The stream behind a pointer.
     ///
     /// # Safety
@@ -152,12 +152,12 @@ unsafe extern "C" {
 /// and after a call belongs to that call. The lock is the stream's own, which its functions take as
 /// well, and may be taken again by who has it.
 #[derive(Debug)]
-pub(crate) struct StreamLock<'a>(Option<&'a Stream>);
+pub(crate) struct StreamLock<'a>(Option<&'a StdioStream>);
 
 impl<'a> StreamLock<'a> {
     /// Holds `stream` if there are other threads.
     #[inline]
-    pub(crate) fn new(stream: &'a Stream) -> Self {
+    pub(crate) fn new(stream: &'a StdioStream) -> Self {
         if is_single_threaded() {
             return Self(None);
         }
@@ -197,10 +197,10 @@ pub(crate) fn is_single_threaded() -> bool {
 }
 
 /// Calls `see` with every open stream. The list is the C library's, and locked meanwhile.
-pub(crate) fn each(mut see: impl FnMut(&Stream)) {
+pub(crate) fn each(mut see: impl FnMut(&StdioStream)) {
     type Lock = Option<unsafe extern "C" fn()>;
     #[unsafe(link_section = "tidegate_real")]
-    static HEAD: Real<*const *mut Stream> = Real::new("_IO_list_all\0", null());
+    static HEAD: Real<*const *mut StdioStream> = Real::new("_IO_list_all\0", null());
     #[unsafe(link_section = "tidegate_real")]
     static LOCK: Real<Lock> = Real::new("_IO_list_lock\0", null());
     #[unsafe(link_section = "tidegate_real")]

@@ -122,7 +122,7 @@ pub(crate) struct Budgets {
     started: Time,
     active: Option<Active>,
     /// By index in the policy.
-    tenants: Vec<window_stats::Tenant>,
+    tenants: Vec<window_stats::TenantStats>,
     stages: BTreeMap<StageId, Stage>,
     round: CollectRound,
     next_round_at: Time,
@@ -328,7 +328,7 @@ impl Budgets {
     fn set_policy(&mut self, revision: u64, policy: Policy) -> Option<Active> {
         let name_index = NameIndex::new(&policy);
         let mut tenants = Vec::new();
-        tenants.resize_with(policy.tenants.len(), window_stats::Tenant::default);
+        tenants.resize_with(policy.tenants.len(), window_stats::TenantStats::default);
         let earlier = self.active.replace(Active { revision, policy, name_index });
         if let (Some(earlier), Some(active)) = (&earlier, &self.active) {
             for (tenant, before) in earlier.policy.tenants.iter().zip(&mut self.tenants) {

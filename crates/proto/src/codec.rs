@@ -231,7 +231,9 @@ fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{FromStage, Hello, Reply, Request, Rule, StageInfo, ToStage, VERSION};
+    use crate::message::{
+        FromStage, Hello, OperatorRequest, Reply, Rule, StageInfo, ToStage, VERSION,
+    };
     use alloc::string::{String, ToString};
     use alloc::vec;
     use proptest::prelude::*;
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!(bytes(&ToStage::Collect { round: 5, detail: true }), [3, 0, 0, 0, 4, 5, 1]);
         assert_eq!(bytes(&FromStage::Disconnect), [1, 0, 0, 0, 3]);
         assert_eq!(bytes(&Rule::CLEAR), [2, 0, 0, 0, 0, 4]);
-        assert_eq!(bytes(&Request::Status), [1, 0, 0, 0, 1]);
+        assert_eq!(bytes(&OperatorRequest::Status), [1, 0, 0, 0, 1]);
         let error = Reply::Error { code: 4, message: String::from("no") };
         assert_eq!(bytes(&error), [5, 0, 0, 0, 1, 4, 2, b'n', b'o']);
     }

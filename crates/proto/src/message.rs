@@ -3,8 +3,8 @@
 //! A connection opens with a [`Hello`] from the side that connected. A stage then receives
 //! [`ToStage`] and sends [`FromStage`]; a storage node uses the messages of
 //! [`crate::cluster::message`]; a gateway receives [`ToGateway`] and sends [`FromGateway`]; an
-//! operator sends [`Request`] and receives one [`Reply`] to each. Adding a variant at the end of an
-//! enum, or a whole enum, keeps the version; everything else raises it.
+//! operator sends [`OperatorRequest`] and receives one [`Reply`] to each. Adding a variant at the
+//! end of an enum, or a whole enum, keeps the version; everything else raises it.
 //!
 //! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`, the
 //! [`StageInfo`] of a hello; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one
@@ -401,7 +401,7 @@ pub struct Bypassed {
 /// From an operator to a controller. Replies are JSON or text that the HTTP interface gives too, so
 /// that there is one definition of each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum OperatorRequest {
     /// Makes `policy` the one in force.
     Apply {
         /// Its text.
@@ -439,7 +439,7 @@ pub enum Request {
     },
 }
 
-/// A controller's answer to a [`Request`].
+/// A controller's answer to a [`OperatorRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// It is done, or here it is: the answer as JSON.

@@ -23,7 +23,7 @@
 //! The requests wait in [shards](tidegate_algo::scheduling::shards), each with a part of the
 //! tenants and behind a lock of its own. A caller
 //!
-//! 1. makes a [`Request`] of each, which tells its cost ([`Node::request`]);
+//! 1. makes a [`NodeRequest`] of each, which tells its cost ([`Node::request`]);
 //! 2. puts it into its tenant's queue, and takes out what may go to the device
 //!    ([`Node::submit`], [`Node::fill`]);
 //! 3. reports what goes there ([`Node::on_dispatch`]) and what comes back ([`Node::finish`]), which
@@ -75,7 +75,7 @@ use crate::data::Command;
 use crate::stats::message::NodeLatency;
 use control::NodeControl;
 use measure::Measure;
-pub use request::Request;
+pub use request::NodeRequest;
 pub use shards::{Shards, Visit};
 pub use status::{ByteStatus, NodeStatus, TenantStatus};
 use threads::{Clock, Mutex, SingleThreaded, Threading};
@@ -151,7 +151,7 @@ pub enum Output {
 /// A storage node. `B` is the data that the caller needs to serve a request, and `T` how its
 /// threads share it.
 pub struct Node<B, T: Threading = SingleThreaded> {
-    shards: Shards<Request<B>, T>,
+    shards: Shards<NodeRequest<B>, T>,
     control: T::Mutex<NodeControl>,
     /// When the control is to be called, and how many plans it has taken.
     ends: AtomicU64,
@@ -239,12 +239,12 @@ impl<B, T: Threading> Node<B, T> {
         (command, length): (Command, u32),
         tag: &Tag,
         body: B,
-    ) -> Request<B> {
-        Request::new(slot, (command, length), tag, &self.cost, body)
+    ) -> NodeRequest<B> {
+        NodeRequest::new(slot, (command, length), tag, &self.cost, body)
     }
 
     /// Puts requests into their tenants' queues.
-    pub fn put(&self, clock: impl Clock, requests: &mut Vec<Request<B>>) {
+    pub fn put(&self, clock: impl Clock, requests: &mut Vec<NodeRequest<B>>) {
         self.put_and(clock, requests, |_, _| {});
         self.shards.note(clock.now());
     }
@@ -254,8 +254,8 @@ impl<B, T: Threading> Node<B, T> {
     pub fn submit(
         &self,
         clock: impl Clock,
-        requests: &mut Vec<Request<B>>,
-        batch: &mut Vec<Request<B>>,
+        requests: &mut Vec<NodeRequest<B>>,
+        batch: &mut Vec<NodeRequest<B>>,
     ) -> usize {
         let most = self.shards.share();
         self.put_and(clock, requests, |visit, now| visit.take_with(now, (0, most), batch, accept))
@@ -265,8 +265,8 @@ impl<B, T: Threading> Node<B, T> {
     fn put_and(
         &self,
         clock: impl Clock,
-        requests: &mut Vec<Request<B>>,
-        last: impl FnOnce(&mut Visit<'_, Request<B>, T>, Time),
+        requests: &mut Vec<NodeRequest<B>>,
+        last: impl FnOnce(&mut Visit<'_, NodeRequest<B>, T>, Time),
     ) -> usize {
         let arrived = self.advance(clock);
         if self.shards.count() > 1 {
@@ -286,7 +286,7 @@ impl<B, T: Threading> Node<B, T> {
             home = shard;
             let now = clock.now();
             while let Some(request) = coming.next_if(|request| request.slot.shard() == shard) {
-                push(&mut visit, now, Request { arrived, ..request });
+                push(&mut visit, now, NodeRequest { arrived, ..request });
             }
             if coming.peek().is_none() {
                 last(&mut visit, now);
@@ -299,7 +299,7 @@ impl<B, T: Threading> Node<B, T> {
     /// Takes out what may go to the device, at most one thread's part of its depth, from whichever
     /// shard it is the turn of; `home` is the shard that the caller stays with as long as it may.
     /// Returns when a request will be admitted that may not go yet.
-    pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<Request<B>>) -> Time {
+    pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<NodeRequest<B>>) -> Time {
         self.fill_to(home, self.shards.share(), clock, batch)
     }
 
@@ -309,7 +309,7 @@ impl<B, T: Threading> Node<B, T> {
         home: usize,
         most: usize,
         clock: impl Clock,
-        batch: &mut Vec<Request<B>>,
+        batch: &mut Vec<NodeRequest<B>>,
     ) -> Time {
         let now = self.shards.fill_with((home, most), clock.now(), clock, batch, accept);
         self.shards.note(now).min(self.measure.deadline())
@@ -317,13 +317,13 @@ impl<B, T: Threading> Node<B, T> {
 
     /// Requests go to the device: one that is measured, alone so that nothing else is taken for its
     /// time, or others.
-    pub fn on_dispatch(&self, clock: impl Clock, batch: &mut [Request<B>]) {
+    pub fn on_dispatch(&self, clock: impl Clock, batch: &mut [NodeRequest<B>]) {
         self.measure.on_dispatch(clock, batch, self.shards.device());
     }
 
     /// Measured requests are finished, and their times end here; without this call when they are
     /// reported by [`Self::finish`].
-    pub fn on_completion(&self, clock: impl Clock, finished: &mut [Request<B>]) {
+    pub fn on_completion(&self, clock: impl Clock, finished: &mut [NodeRequest<B>]) {
         for request in finished {
             self.measure.on_completion(clock, request, self.shards.device());
         }
@@ -331,7 +331,7 @@ impl<B, T: Threading> Node<B, T> {
 
     /// A request for keys was answered with so many bytes. While replies are long, fewer such
     /// requests are at the device.
-    pub fn on_reply(&self, request: &Request<B>, bytes: u64) {
+    pub fn on_reply(&self, request: &NodeRequest<B>, bytes: u64) {
         let keys = self.replies.on_reply(bytes, request.count());
         self.shards.device().set_limit(keys);
     }
@@ -344,9 +344,9 @@ impl<B, T: Threading> Node<B, T> {
         &self,
         home: usize,
         clock: impl Clock,
-        finished: &mut [Request<B>],
-        batch: Option<&mut Vec<Request<B>>>,
-        mut follow: impl FnMut(&mut Request<B>, &mut Vec<Request<B>>),
+        finished: &mut [NodeRequest<B>],
+        batch: Option<&mut Vec<NodeRequest<B>>>,
+        mut follow: impl FnMut(&mut NodeRequest<B>, &mut Vec<NodeRequest<B>>),
     ) {
         let now = self.advance(clock);
         if finished.is_empty() {
@@ -383,9 +383,9 @@ impl<B, T: Threading> Node<B, T> {
         &self,
         shard: usize,
         clock: impl Clock,
-        finished: &mut [Request<B>],
-        follow: &mut impl FnMut(&mut Request<B>, &mut Vec<Request<B>>),
-    ) -> (Visit<'_, Request<B>, T>, Time) {
+        finished: &mut [NodeRequest<B>],
+        follow: &mut impl FnMut(&mut NodeRequest<B>, &mut Vec<NodeRequest<B>>),
+    ) -> (Visit<'_, NodeRequest<B>, T>, Time) {
         let mut visit = self.shards.visit(shard);
         let now = clock.now();
         let mut cost = 0;
@@ -403,7 +403,7 @@ impl<B, T: Threading> Node<B, T> {
             }
             let (arrived, dispatched) = (request.arrived, request.dispatched);
             for next in behind.drain(..) {
-                push(&mut visit, now, Request { arrived, dispatched, ..next });
+                push(&mut visit, now, NodeRequest { arrived, dispatched, ..next });
             }
         }
         self.shards.device().finish(shard, cost);
@@ -417,7 +417,7 @@ impl<B, T: Threading> Node<B, T> {
     }
 
     /// Takes out the waiting requests that `which` picks. Those at the device are left there.
-    pub fn cancel(&self, clock: impl Clock, which: impl Fn(&B) -> bool) -> Vec<Request<B>> {
+    pub fn cancel(&self, clock: impl Clock, which: impl Fn(&B) -> bool) -> Vec<NodeRequest<B>> {
         let mut cancelled = Vec::new();
         for shard in 0..self.shards.count() {
             let mut visit = self.shards.visit(shard);
@@ -428,7 +428,7 @@ impl<B, T: Threading> Node<B, T> {
     }
 
     /// The node ends: it takes no more requests, and returns those that wait.
-    pub fn end(&self, clock: impl Clock) -> Vec<Request<B>> {
+    pub fn end(&self, clock: impl Clock) -> Vec<NodeRequest<B>> {
         // Seen by each thread that locks a shard after what waits there was taken out.
         self.is_ending.store(true, Ordering::Relaxed);
         let waiting = self.cancel(clock, |_| true);
@@ -510,15 +510,19 @@ impl<B, T: Threading> Node<B, T> {
 
 /// Puts a request into its tenant's queue.
 #[inline]
-fn push<B, T: Threading>(visit: &mut Visit<'_, Request<B>, T>, now: Time, request: Request<B>) {
+fn push<B, T: Threading>(
+    visit: &mut Visit<'_, NodeRequest<B>, T>,
+    now: Time,
+    request: NodeRequest<B>,
+) {
     visit.push_in_class(now, (request.slot, request.class), request.cost, request);
 }
 
 /// The scheduler has let a request through. Also returns as how many it counts at the device.
 #[inline]
-fn accept<B>(now: Time, next: Dispatched<Request<B>>) -> (Request<B>, u32) {
+fn accept<B>(now: Time, next: Dispatched<NodeRequest<B>>) -> (NodeRequest<B>, u32) {
     let dispatched = next.job.dispatched.min(now);
-    let request = Request { is_reserved: next.is_reserved, dispatched, ..next.job };
+    let request = NodeRequest { is_reserved: next.is_reserved, dispatched, ..next.job };
     let count = request.count();
     (request, count)
 }

@@ -87,7 +87,7 @@ const NO_TENANT: &str = "\"\"";
 
 /// A client's connection to a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
+pub struct RecordedConnection {
     /// The gateway's name.
     pub gateway: String,
     /// The volume's name.
@@ -153,7 +153,7 @@ pub enum Line {
     /// The name of the next tenant.
     Tenant(u16, String),
     /// The next connection.
-    Connection(u32, Connection),
+    Connection(u32, RecordedConnection),
     /// A request.
     Request(RecordedRequest),
     /// The last one.
@@ -166,7 +166,7 @@ impl fmt::Display for Line {
         match self {
             Self::Title => write!(f, "{TITLE}{FORMAT}"),
             Self::Tenant(number, tenant) => write!(f, "tenant {number} {}", name(tenant)),
-            Self::Connection(number, Connection { gateway, volume, tenant }) => {
+            Self::Connection(number, RecordedConnection { gateway, volume, tenant }) => {
                 write!(f, "connection {number} {gateway} {volume} {}", name(tenant))
             }
             Self::Request(request) => {
@@ -187,12 +187,12 @@ pub struct RecordingError {
     /// The line's number, from one.
     pub line: u64,
     /// The error.
-    pub problem: Problem,
+    pub problem: RecordingProblem,
 }
 
 /// Error of a line. Each says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum RecordingProblem {
     /// The first line is another one.
     #[error("this is no recording; make one with `tidegate record`")]
     Title,
@@ -298,16 +298,20 @@ impl Parser {
         self.has_ended
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<Line, Problem> {
-        let line = if line.len() > LINE_MAX { Err(Problem::Long) } else { Ok(line) };
-        let text = line.and_then(|it| core::str::from_utf8(it).map_err(|_| Problem::NoText));
+    fn read(&mut self, line: &[u8]) -> Result<Line, RecordingProblem> {
+        let line = if line.len() > LINE_MAX { Err(RecordingProblem::Long) } else { Ok(line) };
+        let text =
+            line.and_then(|it| core::str::from_utf8(it).map_err(|_| RecordingProblem::NoText));
         if self.lines == 1 {
-            let version = text.ok().and_then(|it| it.strip_prefix(TITLE)).ok_or(Problem::Title)?;
+            let version =
+                text.ok().and_then(|it| it.strip_prefix(TITLE)).ok_or(RecordingProblem::Title)?;
             let is_ours = version == "1";
-            return is_ours.then_some(Line::Title).ok_or_else(|| Problem::Version(shown(version)));
+            return is_ours
+                .then_some(Line::Title)
+                .ok_or_else(|| RecordingProblem::Version(shown(version)));
         }
         if self.has_ended {
-            return Err(Problem::AfterEnd);
+            return Err(RecordingProblem::AfterEnd);
         }
         let text = text?;
         match text.split(' ').next() {
@@ -317,11 +321,11 @@ impl Parser {
             Some(time) if time.starts_with(|first: char| first.is_ascii_digit()) => {
                 self.request(text)
             }
-            word => Err(Problem::Word(shown(word.unwrap_or_default()))),
+            word => Err(RecordingProblem::Word(shown(word.unwrap_or_default()))),
         }
     }
 
-    fn tenant(&mut self, text: &str) -> Result<Line, Problem> {
+    fn tenant(&mut self, text: &str) -> Result<Line, RecordingProblem> {
         let [_, number, name] = fields(text, "tenant NUMBER NAME")?;
         let number = next("tenant", number, self.tenants, u16::MAX.into())?;
         let name = name_or_none(name)?;
@@ -329,21 +333,22 @@ impl Parser {
         Ok(Line::Tenant(number as u16, name))
     }
 
-    fn connection(&mut self, text: &str) -> Result<Line, Problem> {
+    fn connection(&mut self, text: &str) -> Result<Line, RecordingProblem> {
         let [_, number, gateway, volume, tenant] =
             fields(text, "connection NUMBER GATEWAY VOLUME TENANT")?;
         let number = next("connection", number, self.connections, CONNECTIONS_MAX - 1)?;
         let (gateway, volume) = (named(gateway)?, named(volume)?);
-        let connection = Connection { gateway, volume, tenant: name_or_none(tenant)? };
+        let connection = RecordedConnection { gateway, volume, tenant: name_or_none(tenant)? };
         self.connections += 1;
         Ok(Line::Connection(number, connection))
     }
 
-    fn request(&self, text: &str) -> Result<Line, Problem> {
+    fn request(&self, text: &str) -> Result<Line, RecordingProblem> {
         let [at, latency, connection, tenant, operation, bytes, position] =
             fields(text, "AT LATENCY CONNECTION TENANT OPERATION BYTES POSITION")?;
         let known = OPERATIONS.iter().find(|(_, name)| *name == operation);
-        let (operation, _) = known.ok_or_else(|| Problem::Operation { found: shown(operation) })?;
+        let (operation, _) =
+            known.ok_or_else(|| RecordingProblem::Operation { found: shown(operation) })?;
         let request = RecordedRequest {
             at_ns: number("AT", at, SPAN_MAX.0)?,
             latency_ns: number("LATENCY", latency, SPAN_MAX.0)?,
@@ -356,7 +361,7 @@ impl Parser {
         Ok(Line::Request(request))
     }
 
-    fn end(&mut self, text: &str) -> Result<Line, Problem> {
+    fn end(&mut self, text: &str) -> Result<Line, RecordingProblem> {
         let [_, span, lost, failed] = fields(text, "end SPAN LOST FAILED")?;
         let span_ns = number("SPAN", span, SPAN_MAX.0)?;
         let lost = number("LOST", lost, u64::MAX)?;
@@ -384,44 +389,44 @@ fn shown(field: &str) -> String {
 fn fields<'a, const N: usize>(
     text: &'a str,
     expected: &'static str,
-) -> Result<[&'a str; N], Problem> {
+) -> Result<[&'a str; N], RecordingProblem> {
     let (mut all, mut count) = ([""; N], 0);
     for field in text.split(' ') {
-        *all.get_mut(count).ok_or(Problem::Fields(expected))? = field;
+        *all.get_mut(count).ok_or(RecordingProblem::Fields(expected))? = field;
         count += 1;
     }
-    if count == N { Ok(all) } else { Err(Problem::Fields(expected)) }
+    if count == N { Ok(all) } else { Err(RecordingProblem::Fields(expected)) }
 }
 
 /// A whole number in decimal digits alone, as it is written: without zeros before it.
-fn number(field: &'static str, found: &str, most: u64) -> Result<u64, Problem> {
+fn number(field: &'static str, found: &str, most: u64) -> Result<u64, RecordingProblem> {
     let is_plain = found == "0" || !found.starts_with(['0', '+']);
     let number = found.parse().ok().filter(|number| is_plain && *number <= most);
-    number.ok_or_else(|| Problem::Number { field, found: shown(found), most })
+    number.ok_or_else(|| RecordingProblem::Number { field, found: shown(found), most })
 }
 
 /// The number that follows on so many.
-fn next(field: &'static str, found: &str, count: u32, most: u32) -> Result<u32, Problem> {
+fn next(field: &'static str, found: &str, count: u32, most: u32) -> Result<u32, RecordingProblem> {
     let found = number(field, found, most.into())?;
     let next = u64::from(count);
-    if found == next { Ok(count) } else { Err(Problem::Order { field, found, next }) }
+    if found == next { Ok(count) } else { Err(RecordingProblem::Order { field, found, next }) }
 }
 
 /// A number of which there are more.
-fn introduced(field: &'static str, found: &str, count: u32) -> Result<u32, Problem> {
+fn introduced(field: &'static str, found: &str, count: u32) -> Result<u32, RecordingProblem> {
     let found = number(field, found, u32::MAX.into())?;
     let is_known = found < u64::from(count);
-    is_known.then_some(found as u32).ok_or(Problem::Unknown { field, found })
+    is_known.then_some(found as u32).ok_or(RecordingProblem::Unknown { field, found })
 }
 
 /// A name, by the rules of policies and cluster files.
-fn named(text: &str) -> Result<String, Problem> {
+fn named(text: &str) -> Result<String, RecordingProblem> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let is_name = (1..=63).contains(&text.len()) && text.chars().all(plain);
-    is_name.then(|| text.into()).ok_or_else(|| Problem::Name(shown(text)))
+    is_name.then(|| text.into()).ok_or_else(|| RecordingProblem::Name(shown(text)))
 }
 
-fn name_or_none(text: &str) -> Result<String, Problem> {
+fn name_or_none(text: &str) -> Result<String, RecordingProblem> {
     if text == NO_TENANT { Ok(String::new()) } else { named(text) }
 }
 

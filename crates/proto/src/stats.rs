@@ -48,7 +48,7 @@ use crate::cluster::status::{
 use crate::message::{FromGateway, ToGateway, VolumeFault};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use latency::{Latencies, PeerLatency};
-use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
+use message::{AnsweredRequests, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
 use node::NodeStats;
 use reading::{FlowMeter, Meter};
 
@@ -74,14 +74,14 @@ const KINDS_MAX: usize = 16;
 
 /// Whether a peer is connected, and when it was read last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct PeerReading {
     is_connected: bool,
     /// When the connection was made.
     since: Time,
     read: Option<Time>,
 }
 
-impl Line {
+impl PeerReading {
     /// A reading is taken; how long after the last one that is, if there was one.
     fn on_read(&mut self, now: Time) -> Option<Span> {
         self.read.replace(now).map(|before| now.since(before))
@@ -106,7 +106,7 @@ impl Line {
 #[derive(Debug, Default)]
 struct GatewayStats {
     name: String,
-    line: Line,
+    line: PeerReading,
     volumes: Vec<FlowMeter>,
     pools: Vec<FlowMeter>,
     /// By index in the policy.
@@ -498,7 +498,7 @@ fn moved<M: Default>(
 }
 
 /// Reads all flows of one kind. Those that are not reported any more are forgotten.
-fn read_all(flow_counters: &mut Vec<FlowMeter>, flows: Vec<Flow>, apart: Option<Span>) {
+fn read_all(flow_counters: &mut Vec<FlowMeter>, flows: Vec<AnsweredRequests>, apart: Option<Span>) {
     let earlier = core::mem::take(flow_counters);
     let mut earlier: BTreeMap<String, FlowMeter> =
         earlier.into_iter().map(|meter| (meter.name.clone(), meter)).collect();

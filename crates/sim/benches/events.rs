@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use tidegate_sim::event::{Heap, Queue, Wheel};
+use tidegate_sim::event::{EventQueue, Heap, Wheel};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 
@@ -42,7 +42,12 @@ fn mixed(random: &mut Stream) -> u64 {
 }
 
 /// Holds per microsecond of wall time.
-fn hold(queue: &mut impl Queue<[u32; 3]>, waiting: u64, holds: u64, distance: Distance) -> f64 {
+fn hold(
+    queue: &mut impl EventQueue<[u32; 3]>,
+    waiting: u64,
+    holds: u64,
+    distance: Distance,
+) -> f64 {
     let mut random = Stream::new(1, "hold", 0);
     for number in 0..waiting {
         queue.push(Picoseconds(distance(&mut random)), [number as u32; 3]);

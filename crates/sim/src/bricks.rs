@@ -58,9 +58,9 @@ mod scenario;
 mod threads;
 mod unfairness;
 
-pub use outcome::{Cell, DsfqReport};
+pub use outcome::{DsfqReport, SampleCell};
 pub use run::run;
-pub use scenario::{Bricks, Pulse, Scenario, Stream, Threads, Wave};
+pub use scenario::{Bricks, ClientStream, Pulse, Scenario, Threads, Wave};
 pub use unfairness::Unfairness;
 
 pub(crate) use nodes::DsfqSim;

@@ -23,5 +23,5 @@ pub use run::run;
 pub use testbed::ClusterTestbed;
 
 pub(crate) use counts::in_tokens_of_bytes;
-pub(crate) use nodes::{ClusterSim, Event, LENGTH, Setup};
+pub(crate) use nodes::{ClusterEvent, ClusterSim, LENGTH, Setup};
 pub(crate) use run::{in_bytes, policy};

@@ -25,7 +25,7 @@ use crate::time::Picoseconds;
 pub type Events<E> = Wheel<E>;
 
 /// Events in the order of (time, insertion).
-pub trait Queue<E> {
+pub trait EventQueue<E> {
     /// Adds an event.
     ///
     /// # Panics
@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Pushes and pops as given, each push at a distance from the last pop.
-    fn drive(queue: &mut impl Queue<u32>, acts: &[Option<u64>]) -> Vec<(Picoseconds, u32)> {
+    fn drive(queue: &mut impl EventQueue<u32>, acts: &[Option<u64>]) -> Vec<(Picoseconds, u32)> {
         let (mut now, mut number, mut out) = (Picoseconds::ZERO, 0, Vec::new());
         for act in acts {
             match act {
@@ -93,7 +93,7 @@ mod tests {
         fn both_keep_the_order(acts in prop::collection::vec(act(), 0..400)) {
             #[derive(Default)]
             struct Sorted(Vec<(Picoseconds, u32)>);
-            impl Queue<u32> for Sorted {
+            impl EventQueue<u32> for Sorted {
                 fn push(&mut self, at: Picoseconds, event: u32) {
                     self.0.push((at, event));
                 }

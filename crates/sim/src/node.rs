@@ -10,7 +10,7 @@ use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::controller::{FromPeer, ToPeer};
 use tidegate_proto::data::Command;
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{Config, Node, NodeStatus, Output, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeRequest, NodeStatus, Output, Slot};
 
 use crate::rng::Stream;
 use crate::simulation::{Peers, Process, Simulation};
@@ -27,10 +27,10 @@ pub(crate) struct SimulatedNode<B> {
     names: Rc<[String]>,
     shards: usize,
     threads: Stream,
-    at_device: Vec<Option<Request<B>>>,
+    at_device: Vec<Option<NodeRequest<B>>>,
     free: Vec<Number>,
     /// Kept for its memory.
-    batch: Vec<Request<B>>,
+    batch: Vec<NodeRequest<B>>,
 }
 
 impl<B> SimulatedNode<B> {
@@ -109,7 +109,7 @@ impl<B> SimulatedNode<B> {
     }
 
     /// Sends to the device whatever may go there: its number and the request.
-    pub(crate) fn dispatch(&mut self, now: Time, mut send: impl FnMut(Number, &Request<B>)) {
+    pub(crate) fn dispatch(&mut self, now: Time, mut send: impl FnMut(Number, &NodeRequest<B>)) {
         self.node.advance(now);
         loop {
             let home = self.home();

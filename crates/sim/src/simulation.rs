@@ -29,7 +29,7 @@ use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Pee
 use tidegate_proto::message::Hello;
 
 use crate::alarm::Alarm;
-use crate::event::{Events, Queue};
+use crate::event::{EventQueue, Events};
 use crate::link::Conduct;
 use crate::time::Picoseconds;
 use host::{Content, Host, Message};

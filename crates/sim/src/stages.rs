@@ -19,7 +19,7 @@ use crate::simulation::{Fault, Peers, Process, Simulation};
 
 /// A program with its stage.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct SimProgram {
     machine: Machine,
     /// Its tenant's index.
     pub(crate) tenant: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Program {
     hangs_up: bool,
 }
 
-impl Program {
+impl SimProgram {
     /// The rate in force, in bytes per second; none before there are rules.
     pub(crate) fn rate(&self) -> Option<u64> {
         let mut gates = self.machine.plan().gates();
@@ -105,7 +105,7 @@ pub(crate) fn tenant(number: usize) -> String {
     format!("t{number}")
 }
 
-impl Process for Program {
+impl Process for SimProgram {
     fn hello(&self) -> Hello {
         let version = tidegate_proto::message::VERSION;
         Hello::Stage { version, info: self.machine.info().clone() }
@@ -141,7 +141,7 @@ impl Process for Program {
 
 /// Event of a load.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum StageEvent {
     /// A program wants so many bytes per second from now on.
     Demand { host: u16, wants: u64 },
     /// The controller applies the policy of this number.
@@ -165,7 +165,7 @@ pub(crate) type StageSim = Simulation<Programs>;
 impl StageSim {
     /// The rates in force, by host.
     pub(crate) fn rates(&self) -> Vec<u64> {
-        let rate = |process: &Option<Program>| process.as_ref().and_then(Program::rate);
+        let rate = |process: &Option<SimProgram>| process.as_ref().and_then(SimProgram::rate);
         self.hosts.iter().map(|host| rate(&host.process).unwrap_or(0)).collect()
     }
 
@@ -179,8 +179,8 @@ impl StageSim {
 }
 
 impl Peers for Programs {
-    type Process = Program;
-    type Event = Event;
+    type Process = SimProgram;
+    type Event = StageEvent;
 
     fn identity(hello: &Hello) -> Peer {
         let Hello::Stage { info, .. } = hello else { return Peer::default() };
@@ -192,7 +192,7 @@ impl Peers for Programs {
         Controller::new(now, Setup::default(), Some((1, self.policies[0].clone())))
     }
 
-    fn process(&self, now: Time, peer: u16, incarnation: u32) -> Program {
+    fn process(&self, now: Time, peer: u16, incarnation: u32) -> SimProgram {
         let (number, wants) = self.hosts[usize::from(peer)];
         let info = StageInfo {
             tenant: tenant(number),
@@ -200,7 +200,7 @@ impl Peers for Programs {
             host: format!("host{peer}"),
             ..StageInfo::default()
         };
-        Program {
+        SimProgram {
             machine: Machine::new(now, info, false),
             tenant: number,
             wants,
@@ -212,17 +212,17 @@ impl Peers for Programs {
         }
     }
 
-    fn happen(simulation: &mut StageSim, event: Event) {
+    fn happen(simulation: &mut StageSim, event: StageEvent) {
         let now = simulation.now.time();
         match event {
-            Event::Demand { host, wants } => {
+            StageEvent::Demand { host, wants } => {
                 simulation.peers.hosts[usize::from(host)].1 = wants;
                 if let Some(program) = &mut simulation.hosts[usize::from(host)].process {
                     program.count(now);
                     program.wants = wants;
                 }
             }
-            Event::Apply(number) => {
+            StageEvent::Apply(number) => {
                 let policy = simulation.peers.policies[usize::from(number)].clone();
                 if let Some(controller) = &mut simulation.controller {
                     controller.apply(now, u64::from(number) + 1, policy);
@@ -232,10 +232,10 @@ impl Peers for Programs {
         }
     }
 
-    fn called(event: &Event) -> Option<u16> {
+    fn called(event: &StageEvent) -> Option<u16> {
         match event {
-            Event::Demand { host, .. } => Some(*host),
-            Event::Apply(_) => None,
+            StageEvent::Demand { host, .. } => Some(*host),
+            StageEvent::Apply(_) => None,
         }
     }
 

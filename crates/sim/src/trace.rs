@@ -150,12 +150,12 @@ pub struct TraceError {
     /// Its number, from 1.
     pub line: u64,
     /// The error.
-    pub problem: Problem,
+    pub problem: TraceProblem,
 }
 
 /// Error of a line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum TraceProblem {
     /// It could not be read; nothing follows.
     #[error("cannot be read: {0}")]
     Unreadable(String),

@@ -7,15 +7,17 @@
 mod folder;
 
 use folder::Folder;
-use tidegate_sim::one_sided::nodes::{self, Control, OneSidedClusterReport, Scenario};
+use tidegate_sim::one_sided::nodes::{
+    self, NodesControl, OneSidedClusterReport, OneSidedClusterScenario,
+};
 
 const FOLDER: Folder = Folder("haechi");
 
 /// How much slower than NICs are.
 const SLOWER: u32 = 100;
 
-fn read() -> Scenario {
-    FOLDER.read("nodes", Scenario::parse).slowed(SLOWER)
+fn read() -> OneSidedClusterScenario {
+    FOLDER.read("nodes", OneSidedClusterScenario::parse).slowed(SLOWER)
 }
 
 /// Returns the largest shortfall of the five tenants with large reservations, in the worst of some
@@ -32,10 +34,12 @@ fn promises_hold_for_all_nodes_together() {
     let outcome = nodes::run(&scenario).unwrap();
     FOLDER.golden("nodes", &scenario.name, &outcome.table());
     let before = |control| {
-        let outcome = nodes::run(&Scenario { control, periods: 4, ..scenario.clone() }).unwrap();
+        let outcome =
+            nodes::run(&OneSidedClusterScenario { control, periods: 4, ..scenario.clone() })
+                .unwrap();
         (missing(&outcome, 0..4), outcome.total())
     };
-    let ((bare, total), (equal, _)) = (before(Control::None), before(Control::Equal));
+    let ((bare, total), (equal, _)) = (before(NodesControl::None), before(NodesControl::Equal));
     // Hot nodes move with the fifth period. Three later shares are where more is wanted, and how
     // much: clients know that here.
     for periods in [0..4, 7..14] {

@@ -24,7 +24,7 @@ use tidegate_fabric::unix::MessageLink;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
 use tidegate_proto::message::{Rule, RuleError, StageInfo, ToStage};
-use tidegate_proto::stage::plan::{Change, SetChannel, SetGate, Setup};
+use tidegate_proto::stage::plan::{Change, GateSetup, SetChannel, SetGate};
 use tidegate_proto::stage::{Machine, Output};
 
 use crate::census::Census;
@@ -373,9 +373,9 @@ fn set_gate(segment: &Segment, set: &SetGate) {
         cell.bucket.configure(RATE_UNLIMITED, 1, now);
     }
     let kind = match &set.setup {
-        Setup::Open => GateKind::Open,
-        Setup::Transform => GateKind::Transform,
-        Setup::Bucket { unit, rate, burst } => {
+        GateSetup::Open => GateKind::Open,
+        GateSetup::Transform => GateKind::Transform,
+        GateSetup::Bucket { unit, rate, burst } => {
             let (kind, tokens) = match unit {
                 Unit::Bytes => (GateKind::Bytes, 1),
                 Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
@@ -383,7 +383,7 @@ fn set_gate(segment: &Segment, set: &SetGate) {
             cell.bucket.configure(rate.saturating_mul(tokens), burst.saturating_mul(tokens), now);
             kind
         }
-        Setup::Queue { queue, order, depth, weights } => {
+        GateSetup::Queue { queue, order, depth, weights } => {
             cell.queue.store(u32::from(*queue), Ordering::Relaxed);
             let configure = |queue: &mut QueueState<SLOT_WORDS>| {
                 queue.configure(*order, *depth, weights);
@@ -419,7 +419,7 @@ pub struct StageAgent {
     stage: Stage,
     waker: Arc<OwnedFd>,
     /// Always there until the end.
-    worker: Option<Worker>,
+    worker: Option<AgentThread>,
     /// The process that has the thread.
     pid: u32,
     #[cfg(feature = "transform")]
@@ -428,13 +428,13 @@ pub struct StageAgent {
 
 /// The agent's thread, and the way to it.
 #[derive(Debug)]
-struct Worker {
-    commands: std::sync::mpsc::Sender<Command>,
+struct AgentThread {
+    commands: std::sync::mpsc::Sender<AgentCommand>,
     thread: JoinHandle<()>,
 }
 
 /// Request of the program to its agent.
-enum Command {
+enum AgentCommand {
     Apply(Vec<Rule>, std::sync::mpsc::Sender<Result<(), RuleError>>),
     End,
 }
@@ -461,12 +461,12 @@ impl StageAgent {
                 let _ = rustix::io::read(&*wakeup, &mut count);
                 while let Ok(command) = inbox.try_recv() {
                     match command {
-                        Command::Apply(rules, answer) => {
+                        AgentCommand::Apply(rules, answer) => {
                             let result = driver.machine.apply_own(&rules);
                             driver.act();
                             let _ = answer.send(result);
                         }
-                        Command::End => return driver.end(),
+                        AgentCommand::End => return driver.end(),
                     }
                 }
             }
@@ -474,7 +474,7 @@ impl StageAgent {
         Ok(Self {
             stage,
             waker,
-            worker: Some(Worker { commands, thread }),
+            worker: Some(AgentThread { commands, thread }),
             pid: std::process::id(),
             #[cfg(feature = "transform")]
             transforms,
@@ -508,7 +508,7 @@ impl StageAgent {
             return Err(error(reason));
         }
         let (answer, answered) = std::sync::mpsc::channel();
-        self.send(Command::Apply(rules, answer));
+        self.send(AgentCommand::Apply(rules, answer));
         answered.recv().map_err(|_| error("the stage's agent has ended".into()))?
     }
 
@@ -517,7 +517,7 @@ impl StageAgent {
         std::process::id() != self.pid
     }
 
-    fn send(&self, command: Command) {
+    fn send(&self, command: AgentCommand) {
         // If the thread has ended there is no receiver.
         if let Some(worker) = &self.worker {
             let _ = worker.commands.send(command);
@@ -536,7 +536,7 @@ impl Drop for StageAgent {
             std::mem::forget(self.worker.take());
             return;
         }
-        self.send(Command::End);
+        self.send(AgentCommand::End);
         if let Some(worker) = self.worker.take() {
             let _ = worker.thread.join();
         }

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType};
-use tidegate_algo::classify::channel::{Classifier, Mask, Table, Words};
+use tidegate_algo::classify::channel::{Classifier, Mask, RuleTable, Words};
 
 use crate::{identity, scratch};
 
@@ -155,7 +155,7 @@ pub fn known(descriptor: i32, generation: u32) -> Option<File> {
 pub(crate) fn lookup<W: Words + ?Sized>(
     descriptor: i32,
     generation: u32,
-    table: &Table<'_, W>,
+    table: &RuleTable<'_, W>,
 ) -> File {
     let Some(entry) = usize::try_from(descriptor).ok().and_then(|index| ENTRIES.get(index)) else {
         return find_out(descriptor, None, table);
@@ -181,7 +181,7 @@ fn remember<W: Words + ?Sized>(
     descriptor: i32,
     entry: &Descriptor<MASK_WORDS>,
     generation: u32,
-    table: &Table<'_, W>,
+    table: &RuleTable<'_, W>,
 ) -> File {
     // Before the kernel is queried: a thread that closes a range of descriptors after this sees
     // that the entry is to be forgotten, and one that did so before this has closed the descriptor
@@ -209,7 +209,11 @@ fn remember<W: Words + ?Sized>(
 /// first to use its descriptor, has a small stack.
 #[cold]
 #[inline(never)]
-fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table<'_, W>) -> File {
+fn find_out<W: Words + ?Sized>(
+    descriptor: i32,
+    seen: Option<u64>,
+    table: &RuleTable<'_, W>,
+) -> File {
     if descriptor < 0 || QUERIES_FORBIDDEN.load(Ordering::Acquire) {
         return File::Other;
     }
@@ -247,7 +251,7 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table
 /// cannot be had.
 #[cold]
 #[inline(never)]
-fn by_path<W: Words + ?Sized>(link: &std::ffi::CStr, table: &Table<'_, W>) -> Mask {
+fn by_path<W: Words + ?Sized>(link: &std::ffi::CStr, table: &RuleTable<'_, W>) -> Mask {
     scratch::with_page(|page| {
         let length = rustix::fs::readlinkat_raw(CWD, link, &mut page[..]).unwrap_or(0);
         table.accepts(Classifier::Path, &page[..length]).0

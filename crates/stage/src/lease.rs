@@ -35,7 +35,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::Ordering;
 
 use tidegate_algo::classify::channel::Flows;
-use tidegate_algo::concurrent::versioned::Change;
+use tidegate_algo::concurrent::versioned::ChangeResult;
 use tidegate_algo::scheduling::queue::{FLOWS, QueueRequest, QueueState};
 use tidegate_model::{Span, Time};
 
@@ -162,10 +162,10 @@ impl<'a> Line<'a> {
                 }
                 exceeds = count > 0 && queue.exceeds_depth();
                 if !changed {
-                    return Change::None(());
+                    return ChangeResult::None(());
                 }
                 queue.to_words(words);
-                Change::Made(())
+                ChangeResult::Made(())
             });
             is_first = false;
             if done.is_none() {

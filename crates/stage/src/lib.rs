@@ -68,4 +68,4 @@ pub use scope::Scope;
 pub use segment::Segment;
 pub use stage::{Admission, Request, Stage, Subject};
 // For programs that need to know the demands of the rules in force.
-pub use tidegate_algo::classify::channel::{Classifier, Table};
+pub use tidegate_algo::classify::channel::{Classifier, RuleTable};

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::classify::channel::{Classifier, Flows, Mask, Table, Words};
+use tidegate_algo::classify::channel::{Classifier, Flows, Mask, RuleTable, Words};
 use tidegate_algo::shaping::token_bucket::SHARDS;
 use tidegate_model::ContextId;
 
@@ -111,7 +111,7 @@ pub fn forget_thread() {
 pub(crate) fn known<W: Words + ?Sized>(
     layout: &Layout,
     generation: u32,
-    table: &Table<'_, W>,
+    table: &RuleTable<'_, W>,
 ) -> (ContextId, u8, Mask, Flows) {
     LOCAL.with(
         #[inline(always)]
@@ -141,7 +141,7 @@ pub(crate) fn known<W: Words + ?Sized>(
 
 /// Queries everything that the rules depend on, once per thread, context and table.
 #[cold]
-fn find_out<W: Words + ?Sized>(context: ContextId, table: &Table<'_, W>) -> (Mask, Flows) {
+fn find_out<W: Words + ?Sized>(context: ContextId, table: &RuleTable<'_, W>) -> (Mask, Flows) {
     let (mut mask, flows) =
         scope::with_name(context, |name| table.accepts(Classifier::Context, name));
     if table.uses(Classifier::Workflow) {

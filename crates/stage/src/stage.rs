@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_algo::classify::channel::{
-    Classifier, Destination, Flows, Gates, Mask, Table, WORDS_MAX,
+    Classifier, Destination, Flows, Gates, Mask, RuleTable, WORDS_MAX,
 };
 use tidegate_algo::concurrent::published::{VERSIONS, is_intact};
 use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
@@ -209,7 +209,7 @@ impl Stage {
                 continue;
             }
             let words: &[_; WORDS_MAX] = &self.segment.tables[generation as usize % VERSIONS];
-            let table = Table(&words[..]);
+            let table = RuleTable(&words[..]);
             let (context, shard, of_thread, flows) =
                 local::known(self.layout(), generation, &table);
             let of_subject = match request.subject {

@@ -13,9 +13,9 @@ use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromGateway, FromStage, GateReport, Hello,
-    Housekeeping, Reply, Request, Rule, StageInfo, StageReport, ToStage, VERSION,
+    Housekeeping, OperatorRequest, Reply, Rule, StageInfo, StageReport, ToStage, VERSION,
 };
-use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::message::{AnsweredRequests, GatewayCounts, NodeCounts};
 
 use super::tape::Tape;
 
@@ -29,7 +29,7 @@ pub fn run(bytes: &[u8]) {
         0 => check_decoding::<Hello>(stream, chunk),
         1 => check_decoding::<ToStage>(stream, chunk),
         2 => check_decoding::<FromStage>(stream, chunk),
-        3 => check_decoding::<Request>(stream, chunk),
+        3 => check_decoding::<OperatorRequest>(stream, chunk),
         4 => check_decoding::<Reply>(stream, chunk),
         5 => check_decoding::<FromGateway>(stream, chunk),
         _ => check_decoding::<FromNode>(stream, chunk),
@@ -89,14 +89,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .concat(),
     );
     let policy = "budget = \"1GB/s\"".to_owned();
-    let apply = Request::Apply { policy, source: "-".into(), dry_run: true, expect: 9 };
+    let apply = OperatorRequest::Apply { policy, source: "-".into(), dry_run: true, expect: 9 };
     add(3, frame(&apply));
-    let delays = Request::Delays { tenant: "oltp".into() };
-    add(3, [frame(&Request::Status), frame(&Request::Policy), frame(&delays)].concat());
+    let delays = OperatorRequest::Delays { tenant: "oltp".into() };
+    add(
+        3,
+        [frame(&OperatorRequest::Status), frame(&OperatorRequest::Policy), frame(&delays)].concat(),
+    );
     add(4, frame(&Reply::Json("{}".into())));
     add(4, frame(&Reply::Error { code: 3, message: "no".into() }));
     add(4, frame(&Reply::Refused { version: 2, reason: "no".into() }));
-    let volumes = vec![Flow { name: "db".into(), requests: 300, bytes: 1 << 20, errors: 1 }];
+    let volumes =
+        vec![AnsweredRequests { name: "db".into(), requests: 300, bytes: 1 << 20, errors: 1 }];
     let (nbd, faults) = (vec!["127.0.0.1:10809".into()], vec![("io".into(), 1)]);
     let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
     add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Disconnect)].concat());

@@ -17,7 +17,7 @@ use tidegate_proto::cluster::message::{
 };
 use tidegate_proto::data::Command;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{Config, Node, Output, Pacing, Request, TenantStatus};
+use tidegate_proto::node::{Config, Node, NodeRequest, Output, Pacing, TenantStatus};
 
 use super::tape::Tape;
 
@@ -71,7 +71,7 @@ struct NodeWorld {
     pushed: u32,
     /// Requests that were dispatched or cancelled.
     out: BTreeSet<u32>,
-    at_device: Vec<Request<u32>>,
+    at_device: Vec<NodeRequest<u32>>,
     /// The most that the node has said to allow each tenant, since the plan.
     confirmed: BTreeMap<String, u64>,
 }
@@ -165,7 +165,7 @@ impl NodeWorld {
         true
     }
 
-    fn came_out(&mut self, requests: &[Request<u32>]) {
+    fn came_out(&mut self, requests: &[NodeRequest<u32>]) {
         for job in requests.iter().map(|request| request.body) {
             assert!(job < self.pushed && self.out.insert(job), "{job} came out twice");
         }

@@ -14,7 +14,7 @@ use tidegate_proto::codec::Decoder;
 use tidegate_proto::message::{
     Differentiation, Enforcement, FromStage, Housekeeping, Rule, StageInfo, ToStage, VERSION,
 };
-use tidegate_proto::stage::plan::{Change, Plan, Setup};
+use tidegate_proto::stage::plan::{Change, GateSetup, Plan};
 use tidegate_proto::stage::{Machine, Output};
 
 use super::codec;
@@ -203,10 +203,10 @@ fn check_plan(plan: &Plan) {
 fn check_change(change: &Change) {
     for gate in &change.gates {
         assert!(usize::from(gate.number) < GATES_MAX);
-        if let Setup::Queue { queue, .. } = gate.setup {
+        if let GateSetup::Queue { queue, .. } = gate.setup {
             assert!(usize::from(queue) < QUEUES_MAX);
         }
-        if let Setup::Bucket { burst, .. } = gate.setup {
+        if let GateSetup::Bucket { burst, .. } = gate.setup {
             assert!(burst > 0, "a bucket that never opens");
         }
     }

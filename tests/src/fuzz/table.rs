@@ -1,7 +1,7 @@
 //! Compiled rules: any words are read without a panic, and in a bounded time.
 
 use tidegate_algo::classify::channel::{
-    ChannelEntry, Classifier, Mask, Source, Table, WORDS_MAX, compile, glob,
+    ChannelEntry, Classifier, Mask, RuleTable, Source, WORDS_MAX, compile, glob,
 };
 use tidegate_model::operation::OPERATIONS;
 use tidegate_model::{Class, Conditions, TenantId};
@@ -50,7 +50,7 @@ pub fn run(bytes: &[u8]) {
 
 /// Everything that can be asked of a table.
 fn classify(words: &[u64]) {
-    let table = Table(words);
+    let table = RuleTable(words);
     let mut known = Mask::ALL;
     for classifier in CLASSIFIERS {
         let _ = table.uses(classifier);

@@ -4,7 +4,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use tidegate_sim::trace::{Format, Problem, Reader, Record, Summary, TraceError};
+use tidegate_sim::trace::{Format, Reader, Record, Summary, TraceError, TraceProblem};
 
 /// Records that are held back.
 const WINDOW: usize = 4;
@@ -63,7 +63,7 @@ fn run(bytes: &[u8], format: Format) {
     check(&narrow, bytes);
     let wide = read(bytes, 1 << 13, |reader| reader.of(format).window(usize::MAX));
     check(&wide, bytes);
-    let late = |error: &TraceError| matches!(error.problem, Problem::Late { .. });
+    let late = |error: &TraceError| matches!(error.problem, TraceProblem::Late { .. });
     assert!(!wide.errors.iter().any(late), "late, though everything is held back");
     if !narrow.errors.iter().any(late) {
         assert_eq!(narrow.records, wide.records, "the window shows");
@@ -80,7 +80,7 @@ fn check(read: &Read, bytes: &[u8]) {
     let line_ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
     let lines = line_ends + u64::from(!bytes.is_empty() && bytes.last() != Some(&b'\n'));
     let all = read.records.len() as u64 + read.errors.len() as u64 + read.skipped;
-    let ended = read.errors.iter().any(|it| matches!(it.problem, Problem::Unknown { .. }));
+    let ended = read.errors.iter().any(|it| matches!(it.problem, TraceProblem::Unknown { .. }));
     assert!(if ended { all <= lines } else { all == lines }, "{all} of {lines} lines");
     for error in &read.errors {
         assert!((1..=lines).contains(&error.line), "{error}");

@@ -2,7 +2,7 @@
 //! segment with its leases, and what a daemon trusts.
 
 /// The files of one crate, and the tests that are to notice.
-pub(super) struct Target {
+pub(super) struct MutantTarget {
     /// The crate's folder below `crates/`.
     pub(super) package: &'static str,
     /// Files, as patterns from the root of the repository.
@@ -13,14 +13,14 @@ pub(super) struct Target {
     pub(super) tests: &'static [&'static str],
 }
 
-pub(super) const TARGETS: &[Target] = &[
-    Target {
+pub(super) const TARGETS: &[MutantTarget] = &[
+    MutantTarget {
         package: "model",
         files: &["crates/model/src/cluster/identity.rs"],
         features: &[],
         tests: &["--lib"],
     },
-    Target {
+    MutantTarget {
         package: "wire",
         files: &[
             "crates/wire/src/memcached.rs",
@@ -30,7 +30,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &[],
         tests: &["--lib"],
     },
-    Target {
+    MutantTarget {
         package: "proto",
         files: &[
             "crates/proto/src/codec.rs",
@@ -42,7 +42,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &[],
         tests: &["--lib", "--test", "node"],
     },
-    Target {
+    MutantTarget {
         package: "onesided",
         files: &[
             "crates/onesided/src/session_slots.rs",
@@ -57,7 +57,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &["kv"],
         tests: &["--lib", "--test", "kv"],
     },
-    Target {
+    MutantTarget {
         package: "fabric",
         files: &[
             "crates/fabric/src/memory/handover.rs",
@@ -73,7 +73,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &[],
         tests: &["--lib", "--test", "memory"],
     },
-    Target {
+    MutantTarget {
         package: "gateway",
         files: &[
             "crates/gateway/src/memcached.rs",
@@ -84,7 +84,7 @@ pub(super) const TARGETS: &[Target] = &[
         // The tests of whole gateways take ten times as long, and notice no more of these files.
         tests: &["--lib"],
     },
-    Target {
+    MutantTarget {
         package: "algo",
         files: &[
             "crates/algo/src/classify/access.rs",
@@ -116,7 +116,7 @@ pub(super) const TARGETS: &[Target] = &[
             "versioned",
         ],
     },
-    Target {
+    MutantTarget {
         package: "node",
         files: &[
             "crates/node/src/pieces.rs",
@@ -128,7 +128,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &[],
         tests: &["--lib", "--test", "node"],
     },
-    Target {
+    MutantTarget {
         package: "controller",
         files: &[
             "crates/controller/src/store.rs",
@@ -138,7 +138,7 @@ pub(super) const TARGETS: &[Target] = &[
         features: &[],
         tests: &["--lib"],
     },
-    Target {
+    MutantTarget {
         package: "stage",
         files: &[
             "crates/stage/src/files/entry.rs",

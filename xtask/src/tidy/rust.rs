@@ -122,7 +122,7 @@ impl FileCheck<'_> {
 }
 
 /// Whether all of a file is for tests or benches.
-fn is_test_file(path: &str) -> bool {
+pub(super) fn is_test_file(path: &str) -> bool {
     let folders = ["tests/", "benches/", "fuzz/"];
     let named = ["/tests.rs", "_test.rs", "_tests.rs", "_fuzz.rs"];
     folders.iter().any(|folder| path.starts_with(folder) || path.contains(&format!("/{folder}")))
@@ -130,7 +130,7 @@ fn is_test_file(path: &str) -> bool {
 }
 
 /// The name of the type that a line of code declares.
-fn type_name(code: &str) -> Option<&str> {
+pub(super) fn type_name(code: &str) -> Option<&str> {
     let mut tokens = code.split_whitespace().skip_while(|token| {
         token.starts_with("pub") || matches!(*token, "unsafe" | "auto") || token.ends_with(')')
     });

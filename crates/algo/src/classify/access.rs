@@ -35,7 +35,7 @@ pub use warnings::warnings;
 
 /// A client of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client<'a> {
+pub struct AccessClient<'a> {
     /// The client's identity.
     pub principal: Principal<'a>,
     /// Whether the client is root or the gateway's own user, over a Unix socket.
@@ -107,7 +107,7 @@ fn shortened(name: &str) -> String {
 /// Why not.
 pub fn may_open(
     knowledge: Knowledge<'_>,
-    client: Client<'_>,
+    client: AccessClient<'_>,
     volume: &Volume,
     chosen: Option<&str>,
 ) -> Result<(), Denied> {
@@ -133,7 +133,7 @@ pub fn may_open(
 ///
 /// # Errors
 /// Why not.
-pub fn may_enter(knowledge: Knowledge<'_>, client: Client<'_>) -> Result<(), Denied> {
+pub fn may_enter(knowledge: Knowledge<'_>, client: AccessClient<'_>) -> Result<(), Denied> {
     if let Principal::Certificate(names) = client.principal {
         let is_member =
             |name: &&String| knowledge.parties.iter().any(|it| it.eq_ignore_ascii_case(name));
@@ -155,7 +155,11 @@ pub fn may_enter(knowledge: Knowledge<'_>, client: Client<'_>) -> Result<(), Den
 ///
 /// # Errors
 /// Why not.
-pub fn may_use(client: Client<'_>, tenant: Option<&Tenant>, name: &str) -> Result<(), Denied> {
+pub fn may_use(
+    client: AccessClient<'_>,
+    tenant: Option<&Tenant>,
+    name: &str,
+) -> Result<(), Denied> {
     let has_users = tenant.is_some_and(|tenant| !tenant.users.is_empty());
     let may = match client.principal {
         _ if has_users => tenant.is_none_or(|tenant| tenant.admits(client.principal)),
@@ -168,7 +172,7 @@ pub fn may_use(client: Client<'_>, tenant: Option<&Tenant>, name: &str) -> Resul
     }
 }
 
-impl fmt::Display for Client<'_> {
+impl fmt::Display for AccessClient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.principal {
             Principal::User { uid, name: "" } => write!(f, "user {uid}"),
@@ -203,14 +207,15 @@ mod tests {
         }
     }
 
-    const TCP: Client<'_> = Client { principal: Principal::Anonymous, is_operator: false };
+    const TCP: AccessClient<'_> =
+        AccessClient { principal: Principal::Anonymous, is_operator: false };
 
-    fn user(uid: u32, name: &str) -> Client<'_> {
-        Client { principal: Principal::User { uid, name }, is_operator: uid == 0 }
+    fn user(uid: u32, name: &str) -> AccessClient<'_> {
+        AccessClient { principal: Principal::User { uid, name }, is_operator: uid == 0 }
     }
 
-    fn certificate(names: &[String]) -> Client<'_> {
-        Client { principal: Principal::Certificate(names), is_operator: false }
+    fn certificate(names: &[String]) -> AccessClient<'_> {
+        AccessClient { principal: Principal::Certificate(names), is_operator: false }
     }
 
     fn policy() -> Policy {
@@ -227,7 +232,7 @@ mod tests {
     }
 
     /// Opens `db` for a tenant, or its own.
-    fn opens(client: Client<'_>, tenants: &[&str], chosen: &str) -> Result<(), Denied> {
+    fn opens(client: AccessClient<'_>, tenants: &[&str], chosen: &str) -> Result<(), Denied> {
         let (policy, parties) = (policy(), ["node-a".into()]);
         let knowledge = Knowledge { policy: Some(&policy), is_known: true, parties: &parties };
         may_open(knowledge, client, &volume(tenants), Some(chosen).filter(|it| !it.is_empty()))

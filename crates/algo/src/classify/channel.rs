@@ -10,17 +10,17 @@
 //! A request is accepted by the rules in the intersection of its masks, and the lowest bit there is
 //! the first matching rule. Operation and size have their masks in tables; the masks of a process,
 //! a thread and an open file are worked out once, when the thing is first seen, by
-//! [`Table::accepts`], and kept beside it.
+//! [`RuleTable::accepts`], and kept beside it.
 //!
 //! Example: rules `0: operation = write, context = flush`, `1: path = /data/**`, `2: (anything)`.
 //! A write of a thread without context to `/data/a` meets `operation: 0b111`, `context: 0b110` and
 //! `path: 0b111`; the intersection is `0b110`, and rule 1 decides.
 //!
 //! # Form
-//! A compiled [`Table`] is a sequence of 64-bit words with offsets instead of pointers, so that it
-//! can be copied into a memory segment and read there by processes that map it anywhere. A reader
-//! checks every offset: words that are no table give some channel or none, never a panic. The
-//! segment's owner sees to it that a reader notices when the words change under it.
+//! A compiled [`RuleTable`] is a sequence of 64-bit words with offsets instead of pointers, so that
+//! it can be copied into a memory segment and read there by processes that map it anywhere. A
+//! reader checks every offset: words that are no table give some channel or none, never a panic.
+//! The segment's owner sees to it that a reader notices when the words change under it.
 //!
 //! Queue gates distinguish requests by context as well. Their patterns are compiled alongside, and
 //! a context's [`Flows`] names for each queue gate the flow that the context belongs to.
@@ -391,9 +391,9 @@ impl Words for [AtomicU64] {
 
 /// Compiled rules, wherever their words are.
 #[derive(Debug)]
-pub struct Table<'a, W: Words + ?Sized>(pub &'a W);
+pub struct RuleTable<'a, W: Words + ?Sized>(pub &'a W);
 
-impl<W: Words + ?Sized> Table<'_, W> {
+impl<W: Words + ?Sized> RuleTable<'_, W> {
     /// Whether any rule, or for contexts any queue, has a condition on this classifier. If not,
     /// there is no need to find out a value for it.
     pub fn uses(&self, classifier: Classifier) -> bool {

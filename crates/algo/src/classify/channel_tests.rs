@@ -37,7 +37,7 @@ fn by_hand(rules: &[(Conditions, u8)], request: &TestRequest) -> Option<u8> {
 }
 
 fn by_table(words: &[u64], request: &TestRequest) -> Option<u8> {
-    let table = Table(words);
+    let table = RuleTable(words);
     let mut known = Mask::ALL;
     for classifier in CLASSIFIERS {
         let value = request.values[classifier as usize].as_bytes();
@@ -115,7 +115,7 @@ fn a_channel_comes_back_as_it_was_compiled() {
         let channels = [ChannelEntry { gates, ..entry(9) }];
         let source = Source { default: Some(9), channels: &channels, ..Source::default() };
         let words = compile(&source).unwrap();
-        let found = Table(&words[..]).classify(Operation::Read, 4096, [&Mask::ALL; 2]).unwrap();
+        let found = RuleTable(&words[..]).classify(Operation::Read, 4096, [&Mask::ALL; 2]).unwrap();
         let matched = (found.channel(), found.tenant(), found.class());
         assert_eq!(matched, (9, TenantId(109), Class::High));
         assert!(found.gates().eq(gates.into_iter().flatten()));
@@ -125,10 +125,10 @@ fn a_channel_comes_back_as_it_was_compiled() {
 #[test]
 fn without_rules_and_default_nothing_is_found() {
     let words = compile(&Source::default()).unwrap();
-    let table = Table(&words[..]);
+    let table = RuleTable(&words[..]);
     assert_eq!(table.classify(Operation::Read, 0, [&Mask::ALL; 2]), None);
     assert!(CLASSIFIERS.iter().all(|classifier| !table.uses(*classifier)));
-    assert_eq!(Table(&[][..] as &[u64]).classify(Operation::Read, 0, [&Mask::ALL; 2]), None);
+    assert_eq!(RuleTable(&[][..] as &[u64]).classify(Operation::Read, 0, [&Mask::ALL; 2]), None);
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn only_classifiers_in_use_are_reported_as_used() {
     let (rules, channels) = ([(conditions, 0)], [entry(0)]);
     let source = Source { rules: &rules, channels: &channels, ..Source::default() };
     let words = compile(&source).unwrap();
-    assert!(Table(&words[..]).uses(Classifier::Path));
-    assert!(!Table(&words[..]).uses(Classifier::Process));
+    assert!(RuleTable(&words[..]).uses(Classifier::Path));
+    assert!(!RuleTable(&words[..]).uses(Classifier::Process));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_context_finds_its_flow_at_every_queue() {
     let second = (vec![("**".into(), 4)], 0);
     let queues = [first, second];
     let words = compile(&Source { queues: &queues, ..Source::default() }).unwrap();
-    let table = Table(&words[..]);
+    let table = RuleTable(&words[..]);
     let flows = |context: &str| {
         let flows = table.accepts(Classifier::Context, context.as_bytes()).1;
         (flows.flow(0), flows.flow(1))

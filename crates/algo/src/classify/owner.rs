@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_model::policy::Target;
+use tidegate_model::policy::RuleTarget;
 use tidegate_model::{Bytes, Class, Operation, OperationSet, Policy, SizeRange, TenantId};
 
 use crate::classify::channel::glob;
@@ -48,13 +48,13 @@ pub struct Attribution {
 /// The rules that name the tenant of each request to one volume or pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
-    rules: Vec<Rule>,
+    rules: Vec<OwnerRule>,
     others: Attribution,
 }
 
 /// The conditions of a rule that remain once the volume is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
+struct OwnerRule {
     owner: Attribution,
     operations: OperationSet,
     sizes: SizeRange,
@@ -76,12 +76,12 @@ impl Owners {
         for rule in policy.matches.iter().filter(|rule| !rule.storage.is_empty()) {
             let names = &rule.storage.volume;
             let holds = |name: &str| glob(name.as_bytes(), volume.as_bytes());
-            let (Target::Tenant(owner), true) =
+            let (RuleTarget::Tenant(owner), true) =
                 (rule.target, names.is_empty() || names.iter().any(|name| holds(name)))
             else {
                 continue;
             };
-            rules.push(Rule {
+            rules.push(OwnerRule {
                 owner: of(owner, rule.class),
                 operations: rule.conditions.operation,
                 sizes: rule.conditions.size,
@@ -111,7 +111,7 @@ impl Owners {
     }
 }
 
-impl Rule {
+impl OwnerRule {
     fn holds(&self, query: OwnerQuery<'_>) -> bool {
         let begins = |key: &[u8]| self.keys.iter().any(|begin| key.starts_with(begin));
         self.operations.contains(query.operation)

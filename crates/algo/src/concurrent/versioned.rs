@@ -97,7 +97,7 @@ impl Operations {
 
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<R> {
+pub enum ChangeResult<R> {
     /// The words become what they were made.
     Made(R),
     /// The words stay.
@@ -145,7 +145,7 @@ impl<const W: usize> Versioned<'_, W> {
         &self,
         head: usize,
         writer: usize,
-        mut change: impl FnMut(&mut [u64; W]) -> Change<R>,
+        mut change: impl FnMut(&mut [u64; W]) -> ChangeResult<R>,
     ) -> Option<R> {
         let operations = &self.writers[writer];
         let operation = operations.begin();
@@ -153,8 +153,8 @@ impl<const W: usize> Versioned<'_, W> {
         let result = loop {
             let (seen, mut words) = self.copy(head);
             let result = match change(&mut words) {
-                Change::None(result) => break Some(result),
-                Change::Made(result) => result,
+                ChangeResult::None(result) => break Some(result),
+                ChangeResult::Made(result) => result,
             };
             mine = mine.or_else(|| self.claim(head, writer, operation));
             let Some(buffer) = mine else { break None };

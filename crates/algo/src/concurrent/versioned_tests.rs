@@ -28,11 +28,11 @@ impl<const W: usize> Memory<W> {
 }
 
 /// Adds one to every word, and gives what they were.
-fn count<const W: usize>(words: &mut [u64; W]) -> Change<u64> {
+fn count<const W: usize>(words: &mut [u64; W]) -> ChangeResult<u64> {
     assert!(words.iter().all(|word| *word == words[0]), "{words:?} is half of two versions");
     let before = words[0];
     words.iter_mut().for_each(|word| *word += 1);
-    Change::Made(before)
+    ChangeResult::Made(before)
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_change_that_is_none_leaves_everything() {
     let shared = memory.shared();
     let seen = shared.change(0, 0, |words| {
         words[0] = 7;
-        Change::None(words[1])
+        ChangeResult::None(words[1])
     });
     assert_eq!((seen, shared.snapshot(0, |word| word(0))), (Some(0), 0));
     assert!(memory.buffers.iter().all(|buffer| buffer.claim.load(Ordering::Relaxed) == 0));
@@ -97,7 +97,7 @@ fn any_memory_is_safe() {
         shared.snapshot(0, |word| word(usize::MAX));
         _ = shared.change(0, 0, |words| {
             words[0] = 1;
-            Change::Made(())
+            ChangeResult::Made(())
         });
     }
 }

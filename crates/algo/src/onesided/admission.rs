@@ -25,7 +25,7 @@ pub struct Capacity {
 
 /// Why a reservation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ReservationRefusal {
     /// All reservations together are more than the node can do.
     #[error(
         "all reservations together are {reserved} operations per period, and the node can do \
@@ -82,15 +82,19 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The first thing that cannot be kept.
-pub fn admit(capacity: Capacity, reservations: &[u64], is_paced: bool) -> Result<(), Refusal> {
+pub fn admit(
+    capacity: Capacity,
+    reservations: &[u64],
+    is_paced: bool,
+) -> Result<(), ReservationRefusal> {
     let Capacity { global, local } = capacity;
     let mut each = reservations.iter().enumerate();
     if let Some((client, reservation)) = each.find(|(_, reservation)| **reservation > local) {
-        return Err(Refusal::Local { client, reservation: *reservation, local });
+        return Err(ReservationRefusal::Local { client, reservation: *reservation, local });
     }
     let reserved = reservations.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
     if reserved > global {
-        return Err(Refusal::Aggregate { reserved, global });
+        return Err(ReservationRefusal::Aggregate { reserved, global });
     }
     if is_paced {
         return Ok(());
@@ -99,9 +103,11 @@ pub fn admit(capacity: Capacity, reservations: &[u64], is_paced: bool) -> Result
     let short = |client: &usize| served[*client] < reservations[*client];
     match (0..served.len()).filter(short).max_by_key(|client| reservations[*client]) {
         None => Ok(()),
-        Some(client) => {
-            Err(Refusal::Burst { client, reservation: reservations[client], done: served[client] })
-        }
+        Some(client) => Err(ReservationRefusal::Burst {
+            client,
+            reservation: reservations[client],
+            done: served[client],
+        }),
     }
 }
 

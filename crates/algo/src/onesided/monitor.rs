@@ -1,7 +1,7 @@
 //! Haechi's monitor: the number of tokens in a data node's shared pool.
 //!
 //! # Model
-//! A [`Pool`] accounts for one data node's tokens. Its inputs are the clients' reports and
+//! A [`TokenAccount`] accounts for one data node's tokens. Its inputs are the clients' reports and
 //! the value of the word in memory at each change; its output is the next value of the word.
 //! Clients take tokens from a word whose value before and after the monitor knows. So it knows to
 //! the token how many were granted, though no client reports it.
@@ -230,7 +230,7 @@ impl ClientState {
 
 /// The account of one data node's tokens.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct TokenAccount {
     rules: Rules,
     period: Period,
     /// Ω of this period.
@@ -254,7 +254,7 @@ pub struct Pool {
     last_evaluated: Time,
 }
 
-impl Pool {
+impl TokenAccount {
     /// Without clients, before the first period.
     pub fn new(rules: Rules, length: Span) -> Self {
         Self {

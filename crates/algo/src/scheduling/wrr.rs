@@ -167,7 +167,7 @@ impl Turn {
 }
 
 #[derive(Debug)]
-struct Queue<T> {
+struct WrrQueue<T> {
     waiting: VecDeque<T>,
     /// Its index in [`Arbiter::rings`].
     level: usize,
@@ -197,7 +197,7 @@ struct Queue<T> {
 #[derive(Debug)]
 pub struct Arbiter<T> {
     arbitration: Arbitration,
-    queues: Vec<Queue<T>>,
+    queues: Vec<WrrQueue<T>>,
     /// Of each level, the queues in which commands wait, the next first. Without levels, one ring.
     /// By arrival, the queue of each command, in the order in which they came.
     rings: [VecDeque<u32>; LEVELS],
@@ -240,7 +240,7 @@ impl<T> Arbiter<T> {
             (Arbitration::Weighted { .. }, Level::Of(class)) => 1 + class as usize,
             _ => 0,
         };
-        self.queues.push(Queue { waiting: VecDeque::new(), level, taken: 0 });
+        self.queues.push(WrrQueue { waiting: VecDeque::new(), level, taken: 0 });
         self.queues.len() - 1
     }
 
@@ -249,7 +249,7 @@ impl<T> Arbiter<T> {
     /// # Panics
     /// If there is no such queue.
     pub fn push(&mut self, queue: usize, command: T) {
-        let Queue { waiting, level, .. } = &mut self.queues[queue];
+        let WrrQueue { waiting, level, .. } = &mut self.queues[queue];
         waiting.push_back(command);
         if waiting.len() == 1 || self.arbitration == Arbitration::Arrival {
             self.rings[*level].push_back(queue as u32);

@@ -86,7 +86,7 @@ pub fn allocate(budget: u64, tenants: &[TenantDemand]) -> Vec<u64> {
     let reserved = |tenant: &TenantDemand| tenant.reservation.min(tenant.limit);
     let promised = |tenant: &TenantDemand| tenant.reservation;
     let weight = |tenant: &TenantDemand| u64::from(tenant.weight.get());
-    let mut pool = Pool { left: budget, shares: vec![0; tenants.len()] };
+    let mut pool = SharePool { left: budget, shares: vec![0; tenants.len()] };
     let _ = pool.pour(tenants, |tenant| reserved(tenant).min(tenant.demand), promised)
         && pool.pour(tenants, |tenant| tenant.limit.min(tenant.demand), weight)
         && pool.pour(tenants, reserved, promised)
@@ -108,7 +108,7 @@ pub fn divide(rate: u64, demands: &[u64]) -> Vec<u64> {
 }
 
 /// The shares handed out so far, and the amount that is left.
-struct Pool {
+struct SharePool {
     left: u64,
     shares: Vec<u64>,
 }
@@ -120,7 +120,7 @@ struct Taker {
     weight: u64,
 }
 
-impl Pool {
+impl SharePool {
     /// Raises each share towards its ceiling, in proportion to its weight. Whether all ceilings
     /// were reached; if not, the pool is empty but for what rounding left, which is not enough for
     /// another round. A tenant with headroom must have a weight.

@@ -1,7 +1,7 @@
 //! Filling, against a node that does one operation after the other.
 
 use proptest::prelude::*;
-use tidegate_algo::onesided::admission::{Capacity, Refusal, admit, fill};
+use tidegate_algo::onesided::admission::{Capacity, ReservationRefusal, admit, fill};
 
 /// Serves all in rotation, in fractions of operations as small as both rates together need.
 fn served(capacity: Capacity, demands: &[u64]) -> Vec<f64> {
@@ -42,7 +42,7 @@ fn the_papers_spike_cannot_be_kept_in_bursts() {
     let capacity = Capacity { global: 1_570_000, local: 400_000 };
     let mut requested = [80_000; 10];
     requested[..3].fill(285_000);
-    let refused = Refusal::Burst { client: 2, reservation: 285_000, done: 276_178 };
+    let refused = ReservationRefusal::Burst { client: 2, reservation: 285_000, done: 276_178 };
     assert_eq!(admit(capacity, &requested, false), Err(refused));
     assert_eq!(admit(capacity, &requested, true), Ok(()));
 }

@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::{ClientReport, Pool};
+use tidegate_algo::onesided::monitor::{ClientReport, TokenAccount};
 use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 
-fn new_pool(rules: Rules, capacity: u64, reservations: &[u64]) -> (Pool, i64) {
-    let mut pool = Pool::new(rules, Span::SECOND);
+fn new_pool(rules: Rules, capacity: u64, reservations: &[u64]) -> (TokenAccount, i64) {
+    let mut pool = TokenAccount::new(rules, Span::SECOND);
     let period = Period { epoch: 1, begun: Time::ZERO, length: Span::SECOND };
     let promise = |reservation: &u64| Some(Promise { reservation: *reservation, limit: u64::MAX });
     let first = pool.begin(period, capacity, reservations.iter().map(promise));
@@ -83,7 +83,7 @@ fn the_later_a_client_is_the_less_other_clients_get() {
 #[test]
 fn a_client_that_comes_back_is_not_behind() {
     let half = Span(500_000_000);
-    let mut pool = Pool::new(Rules::SOUND, half);
+    let mut pool = TokenAccount::new(Rules::SOUND, half);
     let period = Period { epoch: 1, begun: Time::ZERO, length: half };
     pool.begin(period, 20_000, [Some(Promise { reservation: 10_000, limit: u64::MAX })]);
     let idle = ClientReport { residual: 5_000, yielded: 5_000, ..ClientReport::default() };
@@ -109,7 +109,7 @@ fn in_a_short_period_the_throttle_closes_early() {
     for (length, open, shut) in [(200, 99, 201), (50, 24, 51), (400, 99, 251)] {
         let length = Span(length * 1_000_000);
         let held = |behind| {
-            let mut pool = Pool::new(Rules::SOUND, length);
+            let mut pool = TokenAccount::new(Rules::SOUND, length);
             let period = Period { epoch: 1, begun: Time::ZERO, length };
             let reservation = 50 * length.0 / 1_000_000;
             pool.begin(period, 2 * reservation, [Some(Promise { reservation, limit: u64::MAX })]);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 use tidegate_proto::controller::status::{Applied, PolicyChange};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::Failure;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let file = PolicyFile::read(&args.file, Reader::User)?;
     file.check_feasible()?;
     let doubts = file.doubts();
-    let request = Request::Apply {
+    let request = OperatorRequest::Apply {
         policy: file.text,
         source: file.origin,
         dry_run: args.dry_run,

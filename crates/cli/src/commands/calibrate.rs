@@ -12,7 +12,7 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
-use crate::calibrate::{Calibration, Reached, Settings, calibrate};
+use crate::calibrate::{Calibration, CalibrationSettings, Reached, calibrate};
 
 /// The columns of a screen that a table is cut at; none of ours is as wide.
 const COLUMNS: usize = 100;
@@ -57,7 +57,11 @@ impl From<&Reached> for PatternReport {
 }
 
 /// Measures `folder` and prints the capacity.
-pub(super) fn run(folder: &Path, settings: Settings, common: &Common) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    folder: &Path,
+    settings: CalibrationSettings,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::listen()?;
     let shows_progress = !common.json && std::io::stderr().is_terminal();
     let progress = |step: &str| {
@@ -86,7 +90,7 @@ pub(super) fn run(folder: &Path, settings: Settings, common: &Common) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(calibration: &Calibration, settings: Settings, paint: Paint) -> String {
+fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint) -> String {
     let mut table = Table::new()
         .left("PATTERN")
         .right("AT A TIME")

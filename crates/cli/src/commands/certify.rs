@@ -12,7 +12,7 @@ use rcgen::{
 use serde::Serialize;
 use tidegate_fabric::place::default_state;
 use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
-use tidegate_fabric::trusted::{FILE_MODE, Folder, Problem, Purpose, Secrecy, TrustError};
+use tidegate_fabric::trusted::{FILE_MODE, Folder, Purpose, Secrecy, TrustError, TrustProblem};
 use tidegate_model::Cluster;
 use tidegate_model::cluster::{Address, is_certificate_name};
 
@@ -283,7 +283,7 @@ fn valid(params: &mut CertificateParams, days: u32) {
 fn unwritten(path: &Path, error: TrustError) -> Failure {
     let render = format!("cannot make {}", path.display());
     match error.problem {
-        Problem::Io(error) => Failure::new(Code::Failure, render)
+        TrustProblem::Io(error) => Failure::new(Code::Failure, render)
             .cause(error)
             .help("choose another directory with --state, or in the cluster's [tls]"),
         _ => Failure::quoted(Code::Failure, &format!("{render}: {error}")),

@@ -11,7 +11,7 @@ use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
 use tidegate_model::{Bytes, Iops, Policy, Span};
 
-use crate::calibrate::Settings;
+use crate::calibrate::CalibrationSettings;
 use crate::inputs::{Inputs, Named, duration};
 use crate::volumes::{self, VolumeFaults};
 use tidegate_console::amounts;
@@ -220,8 +220,11 @@ impl From<Failure> for Refusals {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.calibrate {
-        let settings =
-            Settings { length: args.per_pattern, latency: args.latency, file_max: args.size.0 };
+        let settings = CalibrationSettings {
+            length: args.per_pattern,
+            latency: args.latency,
+            file_max: args.size.0,
+        };
         return super::calibrate::run(folder, settings, common);
     }
     let (file, cluster) = match examine(&args) {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tidegate_model::{Rule, Waits};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::stats::delays::stages::{DelaysAtStage, StageGate, StageWaits};
 use tidegate_proto::stats::delays::{Cause, Delays, DelaysAtDataNode};
 
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let request = Request::Delays { tenant: args.tenant };
+    let request = OperatorRequest::Delays { tenant: args.tenant };
     let answer = Operator::connect(&common.socket())?.call(&request)?;
     if common.json {
         output::print(&format!("{answer}\n"))?;

@@ -28,11 +28,11 @@ Examples:
   tidegate-lab kv --at memory.sock --clients 4 --tenant web")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: KvCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum KvCommand {
     /// Print the value of a key; exit with 1 if it has none
     Get {
         /// The key
@@ -91,9 +91,9 @@ impl At {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Get { key, at } => get(&key, &at, common.json),
-        Command::Put { key, value, at } => put(&key, value, &at, common.json),
-        Command::Delete { key, at } => delete(&key, &at, common.json),
+        KvCommand::Get { key, at } => get(&key, &at, common.json),
+        KvCommand::Put { key, value, at } => put(&key, value, &at, common.json),
+        KvCommand::Delete { key, at } => delete(&key, &at, common.json),
     }
 }
 

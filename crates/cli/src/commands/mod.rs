@@ -43,7 +43,7 @@ First steps:
 /// One line for each command, in the order in which a newcomer needs them. A new one is a file in
 /// this directory, a `mod` line above, and a line here and in `run`.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TidegateCommand {
     Up(up::Args),
     Volume(volume::Args),
     Apply(apply::Args),
@@ -69,7 +69,7 @@ Examples:
     Man(manual::Args),
 }
 
-impl Program for Command {
+impl Program for TidegateCommand {
     const NAME: &str = "tidegate";
     const ABOUT: &str = "End-to-end quality of service for shared storage";
     const AFTER_HELP: &str = AFTER_HELP;
@@ -100,5 +100,5 @@ impl Program for Command {
 
 /// Runs the command that the arguments of this process choose.
 pub(crate) fn main() -> ExitCode {
-    command_line::main::<Command>()
+    command_line::main::<TidegateCommand>()
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tidegate_model::{Span, Time};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::recording::collector::RecordingPart;
 
 use tidegate_console::amounts;
@@ -103,7 +103,7 @@ impl<'a> Recording<'a> {
     }
 
     fn ask(&mut self, is_last: bool) -> Result<RecordingPart, Failure> {
-        let request = Request::Record { session: self.session, is_last };
+        let request = OperatorRequest::Record { session: self.session, is_last };
         self.operator.call_as(&request)
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_model::Discipline;
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let mut operator = Operator::connect(&common.socket())?;
     let nodes: Vec<NodeStatus> = match choice {
         Some(request) => operator.call_as(&request)?,
-        None => match operator.call_as::<Status>(&Request::Status)?.cluster {
+        None => match operator.call_as::<Status>(&OperatorRequest::Status)?.cluster {
             Some(cluster) => cluster.nodes,
             None => {
                 let failure = Failure::new(Code::Failure, "this controller has no cluster");
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 /// The choice of a scheduler in the arguments, if there is one.
-fn choice(args: &Args) -> Result<Option<Request>, Failure> {
+fn choice(args: &Args) -> Result<Option<OperatorRequest>, Failure> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let (node, name) = match (&words[..], args.all, args.default) {
         ([], false, false) => return Ok(None),
@@ -96,7 +96,7 @@ fn choice(args: &Args) -> Result<Option<Request>, Failure> {
             .map_err(|error| Failure::quoted(Code::Usage, &format!("{name:?} is {error}")))
     };
     let scheduler = name.map(known).transpose()?;
-    Ok(Some(Request::Choose { node: node.map(|node| (*node).to_owned()), scheduler }))
+    Ok(Some(OperatorRequest::Choose { node: node.map(|node| (*node).to_owned()), scheduler }))
 }
 
 fn line(node: &NodeStatus) -> SchedulerRow<'_> {

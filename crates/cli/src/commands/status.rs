@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
-use crate::health::{self, DataPlanes, PeerHealth, Tenant, Warning, resources};
+use crate::health::{self, DataPlanes, PeerHealth, TenantHealth, Warning, resources};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::Failure;
@@ -27,7 +27,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args, common: &Common) -> Result<ExitCode, Failure> {
     let socket = common.socket();
-    let answer = Operator::connect(&socket)?.call(&Request::Status)?;
+    let answer = Operator::connect(&socket)?.call(&OperatorRequest::Status)?;
     let status: Status = operator::read(&answer)?;
     if common.json {
         let warnings = health::warnings(&status);
@@ -272,7 +272,7 @@ fn pid(pid: u32) -> String {
 }
 
 /// A column of tenants: its head, its side, and what stands in it.
-type Column = (&'static str, Align, fn(Tenant<'_>) -> Cell);
+type Column = (&'static str, Align, fn(TenantHealth<'_>) -> Cell);
 
 /// The columns that are not empty there.
 fn columns(data_planes: DataPlanes) -> Vec<Column> {

@@ -17,11 +17,11 @@ use tidegate_controller::{
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
-use tidegate_fabric::trusted::{Folder, Problem, Purpose, trust_owner, user_number};
+use tidegate_fabric::trusted::{Folder, Purpose, TrustProblem, trust_owner, user_number};
 use tidegate_model::cluster::Address;
 use tidegate_model::{Cluster, Policy};
 use tidegate_proto::controller::status::{PolicyText, Status};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 mod reload;
 
@@ -322,7 +322,7 @@ impl Boot {
             let base = self.base.display();
             let report = format!("cannot use the state directory {base}: {error}");
             match error.problem {
-                Problem::Io(_) => Failure::new(Code::Failure, report)
+                TrustProblem::Io(_) => Failure::new(Code::Failure, report)
                     .help("choose another directory with --state"),
                 _ => Failure::quoted(Code::Failure, &report),
             }
@@ -390,17 +390,17 @@ fn first_questions(
     first: Option<PolicyFile>,
 ) -> Result<Led, Failure> {
     let mut operator = Operator::connect(socket)?;
-    let before: Status = operator.call_as(&Request::Status)?;
+    let before: Status = operator.call_as(&OperatorRequest::Status)?;
     let named = first.as_ref().map(|first| (first.name.clone(), first.text.clone()));
     let wanted = policy.or(first.filter(|_| before.revision == 0));
     let doubts = wanted.as_ref().map(PolicyFile::doubts).unwrap_or_default();
     if let Some(PolicyFile { text: policy, origin: source, .. }) = wanted {
-        operator.call(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
+        operator.call(&OperatorRequest::Apply { policy, source, dry_run: false, expect: 0 })?;
     }
-    let status: Status = operator.call_as(&Request::Status)?;
+    let status: Status = operator.call_as(&OperatorRequest::Status)?;
     let policy: Option<PolicyText> = match status.revision {
         0 => None,
-        _ => Some(operator.call_as(&Request::Policy)?),
+        _ => Some(operator.call_as(&OperatorRequest::Policy)?),
     };
     let is_other = |text: &str| policy.as_ref().is_some_and(|policy| policy.text != *text);
     let passed_over = named.filter(|(_, text)| is_other(text)).map(|(name, _)| name);

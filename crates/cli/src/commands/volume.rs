@@ -34,11 +34,11 @@ Examples:
   tidegate volume clear-error cluster.toml db --state /srv/tidegate")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: VolumeCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum VolumeCommand {
     /// Make the parts of volumes that are not there, and give them their identity
     Create {
         #[command(flatten)]
@@ -150,7 +150,7 @@ impl StoreSelection {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Create { selection, volumes, adopt, uuid, reserve } => {
+        VolumeCommand::Create { selection, volumes, adopt, uuid, reserve } => {
             let creation = Creation { adopt, uuid, reserve };
             create(
                 &selection.chosen(&volumes, expect_in_place)?,
@@ -159,7 +159,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 common,
             )?;
         }
-        Command::Resize { selection, volume, size, generation } => {
+        VolumeCommand::Resize { selection, volume, size, generation } => {
             for (volume, parts) in selection.meant(&[volume])? {
                 if parts.is_empty() {
                     return Err(nothing_here(&volume, &selection.node));
@@ -177,8 +177,10 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 )?;
             }
         }
-        Command::Show { selection, volumes } => return show(&selection.meant(&volumes)?, common),
-        Command::ClearError { selection, volume } => {
+        VolumeCommand::Show { selection, volumes } => {
+            return show(&selection.meant(&volumes)?, common);
+        }
+        VolumeCommand::ClearError { selection, volume } => {
             for (volume, parts) in selection.meant(&[volume])? {
                 let cleared = volumes::clear_error(&parts).map_err(failure)?;
                 let parts = amounts::plural(cleared as u64, "part");

@@ -6,7 +6,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
 use tidegate_proto::controller::status::Status;
 
-use crate::health::{self, Levels, Met, Tenant};
+use crate::health::{self, Levels, Met, TenantHealth};
 
 /// How far back a trail goes.
 pub(super) const TRAIL: Span = Span(60 * Span::SECOND.0);
@@ -150,8 +150,8 @@ impl History {
 /// From one look to the next.
 #[derive(Clone, Copy)]
 struct Interval<'a> {
-    earlier: Tenant<'a>,
-    tenant: Tenant<'a>,
+    earlier: TenantHealth<'a>,
+    tenant: TenantHealth<'a>,
     apart: Span,
 }
 
@@ -173,7 +173,7 @@ impl Interval<'_> {
     }
 }
 
-fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> TenantRow {
+fn row(tenant: TenantHealth<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> TenantRow {
     let unit = main_unit(tenant);
     let Levels { reservation, limit, allocated, measured, .. } = health::levels(tenant, unit);
     let far = Span(period_ns.saturating_mul(PERIODS_APART));
@@ -201,7 +201,7 @@ fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> Te
 
 /// A row shows one unit: the one that is promised, else the one that is allocated or served by
 /// nodes; bytes where both are, or operations at nodes alone.
-fn main_unit(tenant: Tenant<'_>) -> Unit {
+fn main_unit(tenant: TenantHealth<'_>) -> Unit {
     let promised = |unit: &Unit| {
         let levels = health::levels(tenant, *unit);
         levels.reservation.or(levels.limit).is_some()

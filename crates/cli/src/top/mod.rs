@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use tidegate_console::clock::{self, Clock};
 use tidegate_console::failure::Failure;
@@ -119,7 +119,7 @@ impl ControllerWatch {
             Some(operator) => operator,
             None => Operator::connect_for(&self.socket, self.patience)?,
         };
-        let answer = operator.call(&Request::Status)?;
+        let answer = operator.call(&OperatorRequest::Status)?;
         self.operator = Some(operator);
         Ok(answer)
     }

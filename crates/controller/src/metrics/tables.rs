@@ -7,7 +7,7 @@ use tidegate_proto::cluster::status::{
 use tidegate_proto::controller::status::{PromiseStatus, Status, TenantStatus};
 
 /// The metrics of one kind of thing, in the order in which they are written, and their labels.
-pub(super) struct Table<T: 'static, const LABELS: usize> {
+pub(super) struct MetricTable<T: 'static, const LABELS: usize> {
     pub(super) labels: [&'static str; LABELS],
     pub(super) metrics: &'static [Metric<T>],
 }
@@ -68,7 +68,8 @@ macro_rules! tables {
         $($kind:ident $name:literal = $field:expr, $help:literal;)*
     })*) => {
         $($(#[$doc])*
-        pub(super) const $table: Table<$type, { <[&str]>::len(&[$($label),*]) }> = Table {
+        pub(super) const $table: MetricTable<$type, { <[&str]>::len(&[$($label),*]) }>
+            = MetricTable {
             labels: [$($label),*],
             metrics: &[$(Metric {
                 name: $name,

@@ -9,7 +9,7 @@ use tidegate_controller::{Draft, PolicyStore, PutError, StoreError};
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Discipline, GateSpec, Rate};
 use tidegate_proto::controller::status::{Applied, PolicyText};
-use tidegate_proto::message::{Enforcement, Housekeeping, Reply, Request, Rule, ToStage};
+use tidegate_proto::message::{Enforcement, Housekeeping, OperatorRequest, Reply, Rule, ToStage};
 
 use crate::harness::{POLICY, Running, config};
 
@@ -78,7 +78,7 @@ fn a_dry_run_shows_the_difference() {
     let daemon = Running::under(POLICY);
     let policy = POLICY.replace("60MB/s", "50MB/s") + "[[tenant]]\nname = \"scratch\"\n";
     let (source, expect) = ("test.toml".into(), 0);
-    let request = Request::Apply { policy, source, dry_run: true, expect };
+    let request = OperatorRequest::Apply { policy, source, dry_run: true, expect };
     let Reply::Json(text) = daemon.request(&request) else { panic!("refused") };
     let applied: Applied = serde_json::from_str(&text).unwrap();
     assert_eq!((applied.revision, applied.dry_run), (1, true));
@@ -137,7 +137,7 @@ fn a_full_disk_leaves_the_policy_in_force() {
     let status = daemon.status();
     assert_eq!(status.revision, 1);
     assert_eq!(status.tenants[0].reservation_bytes_per_second, Some(60_000_000));
-    let Reply::Json(text) = daemon.request(&Request::Policy) else { panic!("no policy") };
+    let Reply::Json(text) = daemon.request(&OperatorRequest::Policy) else { panic!("no policy") };
     let policy: PolicyText = serde_json::from_str(&text).unwrap();
     assert_eq!((policy.revision, policy.text.as_str()), (1, POLICY));
 }

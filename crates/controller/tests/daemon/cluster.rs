@@ -5,11 +5,13 @@ use tidegate_controller::Config;
 use tidegate_model::{Cluster, Discipline, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, PartFault, ToNode};
 use tidegate_proto::message::{
-    FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
+    FromGateway, Hello, OperatorRequest, Reply, ToGateway, VERSION, VolumeFault,
 };
 use tidegate_proto::stats::delays::Delays;
 use tidegate_proto::stats::latency::{LatencyCounts, RequestLatency};
-use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
+use tidegate_proto::stats::message::{
+    AnsweredRequests, GatewayCounts, GatewayPressure, NodeCounts,
+};
 
 use crate::harness::{Client, Running, config};
 
@@ -191,7 +193,7 @@ fn a_scheduler_is_chosen_and_stays_so() {
     };
     assert_eq!(next(), (1, "token"));
     let choose = |node: Option<&str>, scheduler| {
-        daemon.request(&Request::Choose { node: node.map(String::from), scheduler })
+        daemon.request(&OperatorRequest::Choose { node: node.map(String::from), scheduler })
     };
     assert!(matches!(choose(Some("a"), Some(Discipline::Sfq)), Reply::Json(_)));
     assert_eq!(next(), (1, "sfq"), "the policy is the same");
@@ -213,7 +215,8 @@ fn a_scheduler_is_chosen_and_stays_so() {
     daemon.stop();
     let daemon = start();
     assert_eq!(schedulers(&daemon), [("unified".into(), true)]);
-    let Reply::Json(_) = daemon.request(&Request::Choose { node: None, scheduler: None }) else {
+    let Reply::Json(_) = daemon.request(&OperatorRequest::Choose { node: None, scheduler: None })
+    else {
         panic!()
     };
     assert_eq!(schedulers(&daemon), [("token".into(), false)]);
@@ -239,7 +242,7 @@ fn an_unknown_node_is_refused_with_the_reason() {
 fn a_policy_that_the_nodes_cannot_keep_is_refused_with_the_proof() {
     let daemon = Running::with_cluster(CLUSTER);
     let policy = POLICY.replace("800 iops", "1200 iops");
-    let request = Request::Apply { policy, source: "t".into(), dry_run: false, expect: 0 };
+    let request = OperatorRequest::Apply { policy, source: "t".into(), dry_run: false, expect: 0 };
     let Reply::Error { code, message } = daemon.request(&request) else { panic!("accepted") };
     assert_eq!(code, 4);
     let proof = "node a can do 1k iops; oltp is promised 1200 iops there";
@@ -285,7 +288,12 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         vec![(TenantIndex(0), Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
     let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
     node.send(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
-    let flow = |name: &str, requests| Flow { name: name.into(), requests, bytes: 512, errors: 1 };
+    let flow = |name: &str, requests| AnsweredRequests {
+        name: name.into(),
+        requests,
+        bytes: 512,
+        errors: 1,
+    };
     let mut front = gateway(&daemon, VERSION, "front");
     for (incarnation, requests) in [(1, 30), (2, 11)] {
         await_request(&mut front);
@@ -419,7 +427,7 @@ fn delays_are_explained() {
     let daemon = under_policy();
     let mut node = node(&daemon, "a");
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
-    let delays_request = Request::Delays { tenant: "oltp".into() };
+    let delays_request = OperatorRequest::Delays { tenant: "oltp".into() };
     // Two readings are a minute's beginning.
     for count in 1.. {
         until(&mut node, |message| (message == ToNode::Count).then_some(()));

@@ -16,7 +16,7 @@ use tidegate_model::Cluster;
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
-    FromStage, Hello, Reply, Request, StageInfo, StageReport, ToStage, VERSION,
+    FromStage, Hello, OperatorRequest, Reply, StageInfo, StageReport, ToStage, VERSION,
 };
 use tidegate_proto::pages::Pages;
 use tokio::sync::oneshot;
@@ -136,7 +136,7 @@ impl Running {
         stage
     }
 
-    pub(crate) fn request(&self, request: &Request) -> Reply {
+    pub(crate) fn request(&self, request: &OperatorRequest) -> Reply {
         let mut operator = self.connect::<Reply>();
         operator.send(&Hello::Operator { version: VERSION });
         operator.send(request);
@@ -150,7 +150,7 @@ impl Running {
 
     pub(crate) fn try_apply(&self, policy: &str, expect: u64) -> Result<Applied, (u8, String)> {
         let (policy, source) = (policy.into(), "test.toml".into());
-        match self.request(&Request::Apply { policy, source, dry_run: false, expect }) {
+        match self.request(&OperatorRequest::Apply { policy, source, dry_run: false, expect }) {
             Reply::Json(text) => Ok(serde_json::from_str(&text).unwrap()),
             Reply::Error { code, message } => Err((code, message)),
             other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ impl Running {
     }
 
     pub(crate) fn status(&self) -> Status {
-        let Reply::Json(text) = self.request(&Request::Status) else { panic!("no status") };
+        let Reply::Json(text) = self.request(&OperatorRequest::Status) else { panic!("no status") };
         serde_json::from_str(&text).unwrap()
     }
 

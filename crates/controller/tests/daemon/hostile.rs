@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate_controller::{Config, Limits};
 use tidegate_proto::codec::encode;
 use tidegate_proto::message::{
-    FromStage, Hello, Reply, Request, StageInfo, StageReport, ToStage, VERSION,
+    FromStage, Hello, OperatorRequest, Reply, StageInfo, StageReport, ToStage, VERSION,
 };
 
 use crate::harness::{PATIENCE, POLICY, Running};
@@ -119,5 +119,5 @@ fn a_stage_that_talks_without_reading_is_dropped() {
         }
     }
     daemon.wait_for("nobody", |status| status.stages.is_empty());
-    let Reply::Json(_) = daemon.request(&Request::Policy) else { panic!("no policy") };
+    let Reply::Json(_) = daemon.request(&OperatorRequest::Policy) else { panic!("no policy") };
 }

@@ -6,7 +6,9 @@ use std::os::unix::net::UnixListener;
 
 use tidegate_model::StageId;
 use tidegate_proto::controller::status::PolicyText;
-use tidegate_proto::message::{FromStage, Hello, Reply, Request, StageInfo, ToStage, VERSION};
+use tidegate_proto::message::{
+    FromStage, Hello, OperatorRequest, Reply, StageInfo, ToStage, VERSION,
+};
 
 use crate::harness::{Client, POLICY, Running, config};
 
@@ -21,7 +23,7 @@ fn welcome(stage: &mut Client<ToStage>) -> StageId {
 fn a_policy_outlives_the_daemon() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
-    assert!(matches!(daemon.request(&Request::Policy), Reply::Error { code: 1, .. }));
+    assert!(matches!(daemon.request(&OperatorRequest::Policy), Reply::Error { code: 1, .. }));
     daemon.apply(POLICY);
     let mut stage = daemon.stage("backup");
     let id = welcome(&mut stage);
@@ -29,7 +31,7 @@ fn a_policy_outlives_the_daemon() {
     while stage.receive_or_end().is_some() {}
 
     let daemon = Running::start(directory.path());
-    let Reply::Json(text) = daemon.request(&Request::Policy) else { panic!("no policy") };
+    let Reply::Json(text) = daemon.request(&OperatorRequest::Policy) else { panic!("no policy") };
     let policy: PolicyText = serde_json::from_str(&text).unwrap();
     assert_eq!((policy.revision, policy.text.as_str()), (1, POLICY));
     assert_eq!(policy.source, "test.toml");

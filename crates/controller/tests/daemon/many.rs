@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tidegate_model::{TenantIndex, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::codec::FRAME_MAX;
-use tidegate_proto::message::{Hello, Reply, Request, VERSION};
+use tidegate_proto::message::{Hello, OperatorRequest, Reply, VERSION};
 use tidegate_proto::stats::message::NodeCounts;
 
 use crate::harness::{Client, Running};
@@ -45,9 +45,10 @@ fn the_status_of_2000_tenants_on_eight_nodes_is_served() {
         cluster.tenants.iter().all(|tenant| tenant.nodes.len() == NODES)
     });
     assert_eq!(status.tenants.len(), usize::from(TENANTS));
-    let Reply::Json(text) = daemon.request(&Request::Status) else { panic!("no status") };
+    let Reply::Json(text) = daemon.request(&OperatorRequest::Status) else { panic!("no status") };
     assert!(text.len() > FRAME_MAX, "{} bytes would fit a message", text.len());
-    let Reply::Json(_) = daemon.request(&Request::Delays { tenant: "tenant-7".into() }) else {
+    let Reply::Json(_) = daemon.request(&OperatorRequest::Delays { tenant: "tenant-7".into() })
+    else {
         panic!("no delays")
     };
 }

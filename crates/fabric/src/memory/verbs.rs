@@ -22,11 +22,11 @@
 //! covers all before it. Up to [`INLINE`] bytes travel in the request itself, which saves the RNIC
 //! a fetch.
 //!
-//! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
-//! which travel over any connection. To shut one out it destroys its queue pairs ([`Host::fence`]):
-//! the others do not notice, and none of its operations in flight runs any more, so no word has to
-//! mark the region as left. The monitor on the node is a client of its own RNIC
-//! ([`Host::loop_back`]), since the processor's operations are not atomic with the RNIC's.
+//! The node registers its region ([`RdmaHost`]), and lets clients in by [`ConnectRequest`] and
+//! [`Answer`], which travel over any connection. To shut one out it destroys its queue pairs
+//! ([`RdmaHost::fence`]): the others do not notice, and none of its operations in flight runs any
+//! more, so no word has to mark the region as left. The monitor on the node is a client of its own
+//! RNIC ([`RdmaHost::loop_back`]), since the processor's operations are not atomic with the RNIC's.
 //!
 //! # Bound
 //! All clients of a region use one RNIC of the node, whose atomic operations agree with each other;
@@ -50,15 +50,15 @@ mod library;
 mod pinned;
 mod queue;
 
-pub use device::Device;
+pub use device::RdmaDevice;
 pub use error::RdmaError;
-pub use host::{ClientNumber, Host};
-pub use tidegate_onesided::data_node::rnic::{Answer, Request};
+pub use host::{ClientNumber, RdmaHost};
+pub use tidegate_onesided::data_node::rnic::{Answer, ConnectRequest};
 
 use device::{CompletionQueue, QueuePair};
 use library::{Atomic, Completion, Plain, Remote, ScatterGatherEntry, WorkRequest, flag, opcode};
 use pinned::Pinned;
-use queue::{Queue, Waiting};
+use queue::{QueuePairRing, Waiting};
 
 /// Queue pairs that reads are dealt out to. Four times the 16 reads that most RNICs hold at once
 /// are a window of 64.
@@ -77,7 +77,7 @@ pub struct Opening {
     pairs: Vec<QueuePair>,
     completions: CompletionQueue,
     memory: Pinned,
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     buffers: u32,
     window: u32,
 }
@@ -87,7 +87,7 @@ impl Opening {
     ///
     /// # Errors
     /// If the device does not hold as many operations, or the process may not lock so much memory.
-    pub fn new(device: &Arc<Device>, buffers: u32, window: u32) -> Result<Self, RdmaError> {
+    pub fn new(device: &Arc<RdmaDevice>, buffers: u32, window: u32) -> Result<Self, RdmaError> {
         let limits = device.limits();
         let maximum = limits.requests.min(limits.completions);
         if window == 0 || window > maximum {
@@ -103,8 +103,8 @@ impl Opening {
     }
 
     /// The request to send to the host.
-    pub fn request(&self) -> Request {
-        Request { client: self.device.endpoint(&self.pairs) }
+    pub fn request(&self) -> ConnectRequest {
+        ConnectRequest { client: self.device.endpoint(&self.pairs) }
     }
 
     /// Connects to the host that gave this answer.
@@ -116,8 +116,10 @@ impl Opening {
             return Err(RdmaError::Peer);
         }
         let slots = self.window.next_power_of_two();
-        let mut queues: Vec<_> =
-            (0..).zip(self.pairs).map(|(index, pair)| Queue::new(index, pair, slots)).collect();
+        let mut queues: Vec<_> = (0..)
+            .zip(self.pairs)
+            .map(|(index, pair)| QueuePairRing::new(index, pair, slots))
+            .collect();
         for (queue, to) in queues.iter_mut().zip(&answer.host.queues) {
             queue.connect(&answer.host, *to)?;
         }
@@ -148,7 +150,7 @@ struct Far {
 pub struct Verbs {
     /// The first is for what changes the region. These are taken down before what follows: once a
     /// queue pair is gone, its RNIC writes no memory any more.
-    queues: Vec<Queue>,
+    queues: Vec<QueuePairRing>,
     completions: CompletionQueue,
     /// The buffers, then a word for each place of the first queue.
     memory: Pinned,

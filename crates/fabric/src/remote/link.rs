@@ -10,7 +10,7 @@ use tidegate_proto::data::{
     VERSION, decode, encode,
 };
 
-use super::{Notice, Opened, Settings, failed, refused};
+use super::{LinkSettings, Notice, Opened, failed, refused};
 use crate::buffer::Buffer;
 use crate::reactor::{Interest, Reactor, Ready};
 use crate::service::{Command, Job, Part};
@@ -48,7 +48,7 @@ pub(super) struct NodeLink {
 
 impl NodeLink {
     pub(super) fn connect<T>(
-        settings: &Settings,
+        settings: &LinkSettings,
         reactor: &Reactor<T>,
         token: u64,
         now: Time,

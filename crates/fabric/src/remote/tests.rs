@@ -42,7 +42,7 @@ fn testbed() -> RemoteTestbed {
     let listener = UnixListener::bind(&path).unwrap();
     let process = Uuid([7; 16]);
     let identity = LinkIdentity { gateway: "g".into(), process, link: 3, connection: 0 };
-    let mut remote = Remote::new(Settings::new(Address::Unix(path), identity), TOKEN);
+    let mut remote = Remote::new(LinkSettings::new(Address::Unix(path), identity), TOKEN);
     remote.tenants(&["a".into()]);
     let length = Bytes(1 << 20);
     let (volume, geometry) = ("v".into(), Geometry::single(length));

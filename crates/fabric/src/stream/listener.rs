@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use super::{Address, Stream};
 use crate::socket::Socket;
 use crate::tls::Guard;
-use crate::trusted::{Folder, Problem, Purpose, TrustError};
+use crate::trusted::{Folder, Purpose, TrustError, TrustProblem};
 
 /// The access rules of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl fmt::Display for BindError {
             Self::Folder(address, error) => {
                 write!(f, "cannot listen on {address}: {error}")?;
                 match (&error.problem, address) {
-                    (Problem::Io(cause), Address::Unix(path))
+                    (TrustProblem::Io(cause), Address::Unix(path))
                         if cause.kind() == io::ErrorKind::NotFound =>
                     {
                         let folder = path.parent().unwrap_or(Path::new("/")).display();

@@ -27,7 +27,7 @@ use webpki::EndEntityCert;
 
 use super::words;
 use crate::clock;
-use crate::trusted::{self, Problem, Secrecy, TrustError};
+use crate::trusted::{self, Secrecy, TrustError, TrustProblem};
 
 /// The file of the authority's certificate.
 pub const AUTHORITY: &str = "ca-cert.pem";
@@ -229,7 +229,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityErr
 
 fn untrusted(path: &Path, error: TrustError) -> IdentityError {
     match error.problem {
-        Problem::Io(error) => IdentityError::Unreadable { path: path.into(), error },
+        TrustProblem::Io(error) => IdentityError::Unreadable { path: path.into(), error },
         _ => IdentityError::Untrusted { path: path.into(), error },
     }
 }

@@ -12,12 +12,12 @@ pub struct TrustError {
     /// The faulty file, or the faulty folder on the way to it.
     pub path: PathBuf,
     /// Its fault.
-    pub problem: Problem,
+    pub problem: TrustProblem,
 }
 
 /// A fault of a file or a folder.
 #[derive(Debug)]
-pub enum Problem {
+pub enum TrustProblem {
     /// It belongs to a user who is neither root nor the daemon's own.
     Owner {
         /// The user that it belongs to.
@@ -62,14 +62,14 @@ pub enum Problem {
 }
 
 impl TrustError {
-    pub(super) fn new(path: &Path, problem: Problem) -> Self {
+    pub(super) fn new(path: &Path, problem: TrustProblem) -> Self {
         Self { path: path.into(), problem }
     }
 
     /// The kind of error: that of the kernel, or `PermissionDenied` for a path that is not trusted.
     pub fn kind(&self) -> io::ErrorKind {
         match &self.problem {
-            Problem::Io(error) => error.kind(),
+            TrustProblem::Io(error) => error.kind(),
             _ => io::ErrorKind::PermissionDenied,
         }
     }
@@ -79,7 +79,7 @@ impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.problem {
-            Problem::Owner { uid } => {
+            TrustProblem::Owner { uid } => {
                 let us = rustix::process::geteuid().as_raw();
                 write!(
                     f,
@@ -90,7 +90,7 @@ impl fmt::Display for TrustError {
                     name(us)
                 )
             }
-            Problem::Writable { mode, is_folder } => {
+            TrustProblem::Writable { mode, is_folder } => {
                 let what = if *is_folder { "replace what lies in it" } else { "change it" };
                 write!(
                     f,
@@ -98,39 +98,39 @@ impl fmt::Display for TrustError {
                      (chmod go-w {path})"
                 )
             }
-            Problem::Readable { mode } => write!(
+            TrustProblem::Readable { mode } => write!(
                 f,
                 "{path} has mode {mode:04o}, so other users could read the secret in it; replace \
                  the secret if anybody may have, and close it (chmod 600 {path})"
             ),
-            Problem::Shared { parent } => write!(
+            TrustProblem::Shared { parent } => write!(
                 f,
                 "{path} is in {}, where every user makes files, and is not this user's own; use \
                  another folder, or one there that belongs to this user and has mode 0700",
                 parent.display()
             ),
-            Problem::Link { target: Some(target) } => write!(
+            TrustProblem::Link { target: Some(target) } => write!(
                 f,
                 "{path} is a link to {} that another user could have made; remove it",
                 target.display()
             ),
-            Problem::Link { target: None } => write!(
+            TrustProblem::Link { target: None } => write!(
                 f,
                 "{path} is a symbolic link, and files of a daemon are none; remove it, or put the \
                  file itself there"
             ),
-            Problem::Names => write!(
+            TrustProblem::Names => write!(
                 f,
                 "{path} is a file with more names than this one, which another user could have \
                  given it; copy it to a file of its own"
             ),
-            Problem::Kind { wanted } => write!(f, "{path} is not {wanted}; move it away"),
-            Problem::Length { most } => write!(
+            TrustProblem::Kind { wanted } => write!(f, "{path} is not {wanted}; move it away"),
+            TrustProblem::Length { most } => write!(
                 f,
                 "{path} is longer than {} MiB; see whether it is the right file",
                 most >> 20
             ),
-            Problem::Io(error) => write!(f, "{path}: {error}"),
+            TrustProblem::Io(error) => write!(f, "{path}: {error}"),
         }
     }
 }
@@ -140,7 +140,7 @@ impl std::error::Error for TrustError {}
 impl From<TrustError> for io::Error {
     fn from(error: TrustError) -> Self {
         match error.problem {
-            Problem::Io(error) => error,
+            TrustProblem::Io(error) => error,
             _ => Self::new(error.kind(), error),
         }
     }

@@ -192,7 +192,7 @@ fn links_that_trusted_users_made_are_followed_on_the_way() {
     assert_eq!(found.path(), real.canonicalize().unwrap().join("state"));
     assert_eq!(read(&base.path().join("link/again.pem"), Secrecy::Open).unwrap(), b"certificate");
     let error = read(&base.path().join("loop"), Secrecy::Open).unwrap_err();
-    assert!(matches!(&error.problem, Problem::Io(_)), "{error}");
+    assert!(matches!(&error.problem, TrustProblem::Io(_)), "{error}");
     assert!(read(&real, Secrecy::Open).unwrap_err().to_string().contains("is not a file"));
     let missing = read(&real.join("none"), Secrecy::Open).unwrap_err();
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
@@ -269,7 +269,7 @@ fn a_link_swapped_in_between_leads_nowhere() {
         });
         for _ in 0..2_000 {
             let error = Folder::make(&yard.join("state"), Purpose::Private).unwrap_err();
-            assert!(matches!(error.problem, Problem::Owner { .. }), "{error}");
+            assert!(matches!(error.problem, TrustProblem::Owner { .. }), "{error}");
         }
         // Where the yard itself is shared, as /tmp is, links and folders are told apart.
         chown(&yard, Some(0), Some(0)).unwrap();
@@ -400,7 +400,7 @@ fn a_file_that_is_longer_than_any_of_its_kind_is_not_read() {
     assert_eq!(state.read("policy", Secrecy::Open).unwrap().len() as u64, MOST);
     file.set_len(MOST + 1).unwrap();
     let error = state.read("policy", Secrecy::Open).unwrap_err();
-    assert!(matches!(error.problem, Problem::Length { most: MOST }), "{error}");
+    assert!(matches!(error.problem, TrustProblem::Length { most: MOST }), "{error}");
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn a_volume_belongs_to_a_trusted_user_or_to_the_one_whose_folder_it_lies_in() {
     set_mode(&in_ours, 0o646);
     let error = examined(&in_ours).unwrap_err();
     assert!(
-        matches!(error.problem, Problem::Writable { mode: 0o646, is_folder: false }),
+        matches!(error.problem, TrustProblem::Writable { mode: 0o646, is_folder: false }),
         "{error}"
     );
     set_mode(&in_ours, 0o644);
@@ -453,7 +453,7 @@ fn a_volume_belongs_to_a_trusted_user_or_to_the_one_whose_folder_it_lies_in() {
     assert!(give_away(&in_theirs) && give_away(&in_ours));
     examined(&in_theirs).unwrap();
     let error = examined(&in_ours).unwrap_err();
-    assert!(matches!(error.problem, Problem::Owner { uid: OTHER }), "{error}");
+    assert!(matches!(error.problem, TrustProblem::Owner { uid: OTHER }), "{error}");
     let own = rustix::process::geteuid().as_raw();
     assert!(owns_folder(own, Path::new("disk")) && !owns_folder(OTHER, Path::new("disk")));
 }

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, rea
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::{FOLDER_MODE, Folder, Problem, Purpose, TrustError, owners};
+use super::{FOLDER_MODE, Folder, Purpose, TrustError, TrustProblem, owners};
 
 /// Links on one path; the kernel's own limit.
 pub(super) const LINKS_MAX: usize = 40;
@@ -25,7 +25,7 @@ pub(super) fn folder(path: &Path, purpose: Purpose, make: bool) -> Result<Folder
     }
     let Folder { path, is_shared, .. } = &walk.at;
     if *is_shared && purpose == Purpose::Private {
-        return Err(TrustError::new(path, Problem::Shared { parent: path.clone() }));
+        return Err(TrustError::new(path, TrustProblem::Shared { parent: path.clone() }));
     }
     Ok(walk.at)
 }
@@ -41,7 +41,7 @@ pub(super) fn file(path: &Path) -> Result<(Folder, OsString), TrustError> {
             return Ok((walk.at, name));
         }
     }
-    Err(TrustError::new(path, Problem::Kind { wanted: "a file" }))
+    Err(TrustError::new(path, TrustProblem::Kind { wanted: "a file" }))
 }
 
 /// Where a walk is, and what lies ahead.
@@ -56,7 +56,7 @@ struct Walk {
 impl Walk {
     fn start(path: &Path, purpose: Purpose) -> Result<Self, TrustError> {
         let absolute = std::path::absolute(path);
-        let absolute = absolute.map_err(|error| TrustError::new(path, Problem::Io(error)))?;
+        let absolute = absolute.map_err(|error| TrustError::new(path, TrustProblem::Io(error)))?;
         let mut walk = Self { at: root()?, ahead: Vec::new(), links: 0, purpose };
         walk.push(&absolute);
         Ok(walk)
@@ -79,7 +79,7 @@ impl Walk {
             true => self.at.path.parent().unwrap_or(Path::new("/")).to_path_buf(),
             false => self.at.path.join(name),
         };
-        let failed = |error: Errno| TrustError::new(&path, Problem::Io(error.into()));
+        let failed = |error: Errno| TrustError::new(&path, TrustProblem::Io(error.into()));
         let found = match openat(&self.at.fd, name, PASSED, Mode::empty()) {
             Err(Errno::NOENT) if make => {
                 self.make(name).map_err(failed)?;
@@ -91,7 +91,7 @@ impl Walk {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.at = self.enter(found, path, stat)?,
             FileType::Symlink => self.follow(&found, &path, &stat)?,
-            _ => return Err(TrustError::new(&path, Problem::Kind { wanted: "a folder" })),
+            _ => return Err(TrustError::new(&path, TrustProblem::Kind { wanted: "a folder" })),
         }
         Ok(())
     }
@@ -114,19 +114,19 @@ impl Walk {
         let is_ours = stat.st_uid == geteuid().as_raw() && !entered.is_shared;
         if self.at.is_shared && self.purpose == Purpose::Private && !is_ours {
             let parent = self.at.path.clone();
-            return Err(TrustError::new(&entered.path, Problem::Shared { parent }));
+            return Err(TrustError::new(&entered.path, TrustProblem::Shared { parent }));
         }
         Ok(entered)
     }
 
     /// Follows a link that only a trusted user can have made.
     fn follow(&mut self, link: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), TrustError> {
-        let failed = |error: Errno| TrustError::new(path, Problem::Io(error.into()));
+        let failed = |error: Errno| TrustError::new(path, TrustProblem::Io(error.into()));
         let target = readlinkat(link, "", Vec::new()).map_err(failed)?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         let is_planted = self.at.is_shared && stat.st_nlink > 1;
         if is_planted || !owners::is_trusted(stat.st_uid) {
-            return Err(TrustError::new(path, Problem::Link { target: Some(target) }));
+            return Err(TrustError::new(path, TrustProblem::Link { target: Some(target) }));
         }
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -142,8 +142,9 @@ impl Walk {
     /// Whether the entry of this name is a link.
     fn links_at(&self, name: &OsStr) -> Result<bool, TrustError> {
         let stat = rustix::fs::statat(&self.at.fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        let failed =
-            |error: Errno| TrustError::new(&self.at.path.join(name), Problem::Io(error.into()));
+        let failed = |error: Errno| {
+            TrustError::new(&self.at.path.join(name), TrustProblem::Io(error.into()))
+        };
         let kind = FileType::from_raw_mode(stat.map_err(failed)?.st_mode);
         Ok(kind == FileType::Symlink)
     }
@@ -159,7 +160,7 @@ fn mode_of_new(purpose: Purpose, is_root: bool) -> u32 {
 
 fn root() -> Result<Folder, TrustError> {
     let path = PathBuf::from("/");
-    let failed = |error: Errno| TrustError::new(Path::new("/"), Problem::Io(error.into()));
+    let failed = |error: Errno| TrustError::new(Path::new("/"), TrustProblem::Io(error.into()));
     let fd = open(&path, PASSED, Mode::empty()).map_err(failed)?;
     let stat = fstat(&fd).map_err(failed)?;
     checked(fd, path, stat)
@@ -168,13 +169,13 @@ fn root() -> Result<Folder, TrustError> {
 /// A folder whose entries only trusted users can change, or its owner's alone.
 fn checked(fd: OwnedFd, path: PathBuf, stat: Stat) -> Result<Folder, TrustError> {
     if !owners::is_trusted(stat.st_uid) {
-        return Err(TrustError::new(&path, Problem::Owner { uid: stat.st_uid }));
+        return Err(TrustError::new(&path, TrustProblem::Owner { uid: stat.st_uid }));
     }
     let mode = stat.st_mode & 0o7777;
     let is_written = owners::others_write(fd.as_fd(), &stat);
     let is_sticky = mode & 0o1000 != 0;
     if is_written && !is_sticky {
-        return Err(TrustError::new(&path, Problem::Writable { mode, is_folder: true }));
+        return Err(TrustError::new(&path, TrustProblem::Writable { mode, is_folder: true }));
     }
     Ok(Folder { fd, path, stat, is_shared: is_written })
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_algo::classify::access::Client;
+use tidegate_algo::classify::access::AccessClient;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -18,7 +18,7 @@ use super::in_flight::{InFlight, InFlightRequest, RequestOwner};
 use crate::access::{Identity, Restrictions};
 use crate::ketama::Ketama;
 use crate::nodes::{LONG, Nodes, Target};
-use crate::owners::{Owner, Table};
+use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::volumes::VolumeIndex;
 use crate::worker::{self, Charge, ServerContext};
@@ -49,7 +49,7 @@ pub(crate) struct Frontend {
     in_flight: InFlight,
     context: Arc<ServerContext>,
     budget: MemoryBudget,
-    table: Arc<Table>,
+    table: Arc<OwnerTable>,
 }
 
 impl Frontend {
@@ -57,7 +57,7 @@ impl Frontend {
         pool: Arc<Pool>,
         nodes: Nodes,
         (context, budget): (Arc<ServerContext>, MemoryBudget),
-        table: Arc<Table>,
+        table: Arc<OwnerTable>,
     ) -> Self {
         let servers: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
         let (circle, owner) = (Ketama::plain(&servers), table.owner(&pool.name, &pool.tenant));
@@ -65,7 +65,7 @@ impl Frontend {
     }
 
     /// The restrictions of a client.
-    fn restrictions(&self, client: Client<'_>) -> Restrictions {
+    fn restrictions(&self, client: AccessClient<'_>) -> Restrictions {
         Restrictions::of_pool(&self.table, client, &self.owner)
     }
 
@@ -406,7 +406,7 @@ impl worker::Frontend for Frontend {
         self.nodes.next_deadline()
     }
 
-    fn on_table(&mut self, table: &Arc<Table>) {
+    fn on_table(&mut self, table: &Arc<OwnerTable>) {
         self.table = table.clone();
         self.owner = table.owner(&self.pool.name, &self.pool.tenant);
     }

@@ -10,7 +10,7 @@ use tidegate_fabric::stream::Stream;
 use tidegate_model::Time;
 
 use crate::nodes::Nodes;
-use crate::owners::Table;
+use crate::owners::OwnerTable;
 use crate::recorder::Extent;
 use crate::volumes::VolumeIndex;
 
@@ -38,7 +38,7 @@ pub(crate) trait Frontend {
     fn nodes_deadline(&self) -> Time;
 
     /// Replaces the table of the owners of requests.
-    fn on_table(&mut self, table: &Arc<Table>);
+    fn on_table(&mut self, table: &Arc<OwnerTable>);
 
     /// The client that owns the finished job, and the reply if the request is complete.
     fn complete(&mut self, job: Job) -> Option<(u64, Self::Answer)>;

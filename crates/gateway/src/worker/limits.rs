@@ -8,7 +8,7 @@ use tidegate_model::Origin;
 
 use super::{Charge, Client, Frontend, Worker, client_entry};
 use crate::clock;
-use crate::owners::Table;
+use crate::owners::OwnerTable;
 use crate::status::TurnedAway;
 
 /// The bytes that a client has to send or receive between two searches for clients that hold
@@ -17,7 +17,7 @@ use crate::status::TurnedAway;
 const STALL_BYTES: u64 = 256 << 10;
 
 /// Why a client is refused, with the name of its user where that is known.
-fn named(excess: &QuotaExceeded, table: &Table) -> String {
+fn named(excess: &QuotaExceeded, table: &OwnerTable) -> String {
     match excess {
         QuotaExceeded::Origin(Origin::User(uid), most) if !table.user_name(*uid).is_empty() => {
             let name = table.user_name(*uid);

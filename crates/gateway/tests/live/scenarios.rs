@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{Flow, Limits, Node, StartError, start};
+use tidegate_gateway::{AnsweredRequests, Limits, Node, StartError, start};
 use tidegate_model::Bytes;
 use tidegate_wire::nbd::constants::{command, command_flag};
 
@@ -358,8 +358,12 @@ fn requests_are_counted_by_volume() {
     assert_eq!(client.read(0, 32 << 10), Err(EIO));
     assert_eq!(client.read(8 << 20, 512), Err(EINVAL), "there is nothing");
     let counts = testbed.gateway.counts();
-    let flow =
-        |name: &str, requests, bytes, errors| Flow { name: name.into(), requests, bytes, errors };
+    let flow = |name: &str, requests, bytes, errors| AnsweredRequests {
+        name: name.into(),
+        requests,
+        bytes,
+        errors,
+    };
     let volumes = [flow("plain", 0, 0, 0), flow("striped", 4, 96 << 10, 1), flow("rom", 0, 0, 0)];
     assert_eq!((counts.volumes, counts.pools), (volumes.into(), vec![]));
     assert_eq!(counts.tenants, [flow("striped-owner", 4, 96 << 10, 1)]);

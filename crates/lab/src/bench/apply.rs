@@ -44,7 +44,7 @@ fn policy(rate: u64) -> String {
 
 /// An apply: what it changed, from when on, and how long the command took.
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct AppliedChange {
     old: u64,
     new: u64,
     begin: Time,
@@ -53,7 +53,7 @@ struct Change {
     end: Time,
 }
 
-impl Change {
+impl AppliedChange {
     /// When the first grant came that the old rate does not explain, for a higher rate; from when
     /// on the new rate explains all of them, for a lower one. `grants` are in order.
     fn seen(&self, grants: &[Time]) -> Option<Time> {
@@ -95,14 +95,14 @@ fn request_repeatedly(stage: &Stage, is_over: &AtomicBool) -> Vec<Time> {
 }
 
 /// A controller, and a stage of this process that it has given the slow rate.
-struct Testbed {
+struct ApplyTestbed {
     agent: StageAgent,
     controller: Controller,
     scratch: Scratch,
     clock: Clock,
 }
 
-impl Testbed {
+impl ApplyTestbed {
     fn make(interrupt: &Interrupt) -> Result<Self, Failure> {
         let fail = |what: &str| Failure::new(Code::Failure, what);
         let scratch = Scratch::new()?;
@@ -122,14 +122,18 @@ impl Testbed {
     }
 
     /// Applies a rate, and leaves it alone for a while.
-    fn change(&self, (old, new): (u64, u64), interrupt: &Interrupt) -> Result<Change, Failure> {
+    fn change(
+        &self,
+        (old, new): (u64, u64),
+        interrupt: &Interrupt,
+    ) -> Result<AppliedChange, Failure> {
         let stage = self.agent.stage();
         let begin = stage.now();
         self.controller.apply(&policy(new), &self.scratch.join("policy.toml"))?;
         let took = stage.now().since(begin);
         let rest = Span(PHASE.0.saturating_sub(took.0));
         interrupt.sleep_until(self.clock, self.clock.now().after(rest))?;
-        Ok(Change { old, new, begin, took, end: stage.now() })
+        Ok(AppliedChange { old, new, begin, took, end: stage.now() })
     }
 
     /// Goes up and down, so many times. Gives what was changed, and every grant in order.
@@ -137,7 +141,7 @@ impl Testbed {
         &self,
         times: usize,
         interrupt: &Interrupt,
-    ) -> Result<(Vec<Change>, Vec<Time>), Failure> {
+    ) -> Result<(Vec<AppliedChange>, Vec<Time>), Failure> {
         let (stage, is_over) = (self.agent.stage(), &AtomicBool::new(false));
         thread::scope(|scope| {
             let asking =
@@ -147,7 +151,7 @@ impl Testbed {
             let begin = interrupt.sleep_until(self.clock, self.clock.now().after(PHASE));
             let mut change = |rates| self.change(rates, interrupt);
             let rates = both.into_iter().cycle().take(2 * times);
-            let changes: Result<Vec<Change>, Failure> =
+            let changes: Result<Vec<AppliedChange>, Failure> =
                 begin.and_then(|()| rates.map(&mut change).collect());
             is_over.store(true, Ordering::Relaxed);
             let grants = asking.into_iter().filter_map(|thread| thread.join().ok());
@@ -165,7 +169,7 @@ pub(super) fn rows(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let changed =
-        Testbed::make(interrupt).and_then(|testbed| testbed.changes(plan.rounds, interrupt));
+        ApplyTestbed::make(interrupt).and_then(|testbed| testbed.changes(plan.rounds, interrupt));
     interrupt.check()?;
     let (changes, grants) = match changed {
         Ok(changed) => changed,
@@ -179,7 +183,7 @@ pub(super) fn rows(
     for (name, new) in [("10 -> 100 MiB/s", FAST), ("100 -> 10 MiB/s", SLOW)] {
         let changes = changes.iter().filter(|change| change.new == new);
         // A rate that was not seen had no effect within the measured time.
-        let seen = |change: &Change| {
+        let seen = |change: &AppliedChange| {
             let at = change.seen(&grants).unwrap_or(change.end);
             milliseconds(at.since(change.begin))
         };
@@ -222,7 +226,7 @@ mod tests {
     fn a_new_rate_is_seen_a_millisecond_from_when_it_is_there() {
         for (old, new) in [(SLOW, FAST), (FAST, SLOW)] {
             let (begin, end) = (Time(100 * MS), Time(300 * MS));
-            let change = Change { old, new, begin, took: Span::ZERO, end };
+            let change = AppliedChange { old, new, begin, took: Span::ZERO, end };
             let seen = change.seen(&grants(old, new, 120 * MS, 400 * MS)).unwrap();
             assert!(seen.0.abs_diff(120 * MS) < 2 * MS, "{old} -> {new}: {seen:?}");
         }
@@ -231,9 +235,9 @@ mod tests {
     #[test]
     fn a_rate_that_never_comes_is_not_seen() {
         let (begin, end, took) = (Time(100 * MS), Time(300 * MS), Span::ZERO);
-        let up = Change { old: SLOW, new: FAST, begin, took, end };
+        let up = AppliedChange { old: SLOW, new: FAST, begin, took, end };
         assert_eq!(up.seen(&grants(SLOW, SLOW, 0, 400 * MS)), None);
-        let down = Change { old: FAST, new: SLOW, begin, took, end };
+        let down = AppliedChange { old: FAST, new: SLOW, begin, took, end };
         let seen = down.seen(&grants(FAST, FAST, 0, 400 * MS)).unwrap_or(end);
         assert!(seen.0 > 295 * MS, "{seen:?}");
     }

@@ -17,7 +17,7 @@ use crate::experiment::scratch::Scratch;
 
 /// A program that was compiled, or is a script, in a directory that is removed with it.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct CompiledProgram {
     directory: Arc<Scratch>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn compile(
     source: &str,
     flags: &[&str],
     libraries: &[&str],
-) -> Result<Program, String> {
+) -> Result<CompiledProgram, String> {
     let directory = directory()?;
     let failed = |error: std::io::Error| format!("{}: {error}", directory.path().display());
     let mut command = Command::new(compiler);
@@ -44,7 +44,7 @@ pub(super) fn compile(
     }
     let output = running.wait_with_output().map_err(failed)?;
     if output.status.success() {
-        return Ok(Program { directory });
+        return Ok(CompiledProgram { directory });
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let errors = stderr.lines().find(|line| line.contains("error")).unwrap_or("it failed");
@@ -52,16 +52,16 @@ pub(super) fn compile(
 }
 
 /// Keeps `source` for an interpreter, which is found like by a shell.
-pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String> {
+pub(super) fn script(interpreter: &str, source: &str) -> Result<CompiledProgram, String> {
     let directory = directory()?;
     let path = directory.join("program");
     let written = fs::write(&path, format!("#!/usr/bin/env {interpreter}\n{source}"))
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)));
     written.map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Program { directory })
+    Ok(CompiledProgram { directory })
 }
 
-impl Program {
+impl CompiledProgram {
     /// Runs the program to its end with these arguments, and returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let program = Command::new(self.directory.join("program")).args(arguments).output();
@@ -94,7 +94,7 @@ pub(super) struct Child {
     process: std::process::Child,
     input: Option<std::process::ChildStdin>,
     output: Option<BufReader<std::process::ChildStdout>>,
-    _program: Program,
+    _program: CompiledProgram,
 }
 
 impl Child {

@@ -15,7 +15,7 @@ use tidegate_algo::onesided::{COUNT_MAX, Rules};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{
     Monitor, MonitorEvent, Port, SessionParameters, port, region_layout,
 };
@@ -150,7 +150,7 @@ fn engine<F: RemoteMemory>(region: &Arc<Region>, remote: F) -> Option<(Port<F>, 
     let parameters =
         SessionParameters { rules: Rules::SOUND, period: Span::SECOND, local_rate: local };
     let profile = Profile { mean: COUNT_MAX, deviation: 0, local, increment: 1, history: 5 };
-    let settings = Settings { parameters, profile, session_slots: 1, window: DEPTH };
+    let settings = MonitorSettings { parameters, profile, session_slots: 1, window: DEPTH };
     let mut monitor = Monitor::new(Shm::new(region.clone(), 8), settings, Time::ZERO).ok()?;
     let promise = Promise { reservation: COUNT_MAX, limit: u64::MAX };
     let session_slot = monitor.admit(promise).ok()?;
@@ -211,8 +211,8 @@ fn gets(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
         return report(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
     };
     let readers = (
-        Reader::new(memory, layout, Periods::none(), keys),
-        Reader::new(port, layout, periods, keys),
+        KeyReader::new(memory, layout, Periods::none(), keys),
+        KeyReader::new(port, layout, periods, keys),
     );
     let (Some(bare), Some(gated)) = readers else {
         return report(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
@@ -242,7 +242,8 @@ fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
     let (from, length) = (BufferPosition::start(0), HEADER as u32);
     memory.perform(&Operation::Write { from, to: area.at, length }).ok()?;
     let (outstanding, rest) = (DEPTH, Span::ZERO);
-    let settings = kv::Settings { outstanding, locations: 0, extent: 64, session_slot: None, rest };
+    let settings =
+        kv::ClientSettings { outstanding, locations: 0, extent: 64, session_slot: None, rest };
     let mut client = Client::new(memory, layout, settings).ok()?;
     let mut outcomes = Vec::new();
     for key in 0..keys {
@@ -256,7 +257,7 @@ fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
 }
 
 /// A client that reads values of keys at random.
-struct Reader<F> {
+struct KeyReader<F> {
     client: Client<F>,
     periods: Periods,
     keys: u64,
@@ -264,12 +265,13 @@ struct Reader<F> {
     outcomes: Vec<kv::OperationOutcome>,
 }
 
-impl<F: RemoteMemory> Reader<F> {
+impl<F: RemoteMemory> KeyReader<F> {
     /// One that has read every key once, so that it knows where they are.
     fn new(remote: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
         let locations = u32::try_from(2 * keys).ok()?;
         let (outstanding, rest) = (DEPTH, Span::ZERO);
-        let settings = kv::Settings { outstanding, locations, extent: 1, session_slot: None, rest };
+        let settings =
+            kv::ClientSettings { outstanding, locations, extent: 1, session_slot: None, rest };
         let client = Client::new(remote, layout, settings).ok()?;
         let mut reader = Self { client, periods, keys, state: 1, outcomes: Vec::new() };
         for key in 0..keys {
@@ -307,7 +309,7 @@ impl<F: RemoteMemory> Reader<F> {
     }
 }
 
-fn read<F: RemoteMemory>(reader: &Mutex<Reader<F>>, calls: u64) {
+fn read<F: RemoteMemory>(reader: &Mutex<KeyReader<F>>, calls: u64) {
     if let Ok(mut reader) = reader.lock() {
         reader.read(calls);
     }

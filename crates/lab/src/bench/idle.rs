@@ -6,7 +6,7 @@ use std::fs;
 
 use tidegate_model::{Span, Time};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use super::Row;
 use super::sample::Median;
@@ -90,7 +90,7 @@ impl Idle {
     }
 
     fn status(&self) -> Result<Status, Failure> {
-        Operator::connect(self.controller.socket())?.call_as(&Request::Status)
+        Operator::connect(self.controller.socket())?.call_as(&OperatorRequest::Status)
     }
 
     fn is_complete(&self) -> Result<bool, Failure> {

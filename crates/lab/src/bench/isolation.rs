@@ -24,8 +24,8 @@ use super::Row;
 use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
-use jobs::{AGGRESSORS, Aggressor, FioFigures, Job, LARGE_READS, READS, Tenant};
-use setups::{Capacity, Place, Setup};
+use jobs::{AGGRESSORS, Aggressor, FioFigures, Job, JobTenant, LARGE_READS, READS};
+use setups::{Capacity, PathSetup, Place};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -78,12 +78,12 @@ struct Series {
 /// A setup, or why there is none, and its figures.
 struct Contestant {
     name: &'static str,
-    setup: Result<Setup, String>,
+    setup: Result<PathSetup, String>,
     series: Series,
 }
 
 impl Contestant {
-    fn new(name: &'static str, setup: Result<Setup, Failure>) -> Self {
+    fn new(name: &'static str, setup: Result<PathSetup, Failure>) -> Self {
         let setup = setup.map_err(|failure| failure.to_string());
         Self { name, setup, series: Series::default() }
     }
@@ -176,7 +176,7 @@ fn measure(
         Gate::Node => place.nbdkit(None)?,
     };
     let mut alone = |name, jobs| {
-        let aggressor = Aggressor { name, tenant: Tenant::Other, jobs };
+        let aggressor = Aggressor { name, tenant: JobTenant::Other, jobs };
         free.aggressor(&aggressor, length, &place)
     };
     const SMALL: &[Job] = &[READS];

@@ -140,13 +140,13 @@ impl Extremes {
 }
 
 /// A case with its stage. The limit is in force from the moment that it is made.
-struct Testbed {
+struct LimitTestbed {
     case: Case,
     agent: StageAgent,
     begin: Time,
 }
 
-impl Testbed {
+impl LimitTestbed {
     fn make(case: Case) -> Option<Self> {
         let rate = Throughput::Bandwidth(Rate(case.rate));
         let bucket = GateSpec::TokenBucket { rate, burst: Burst::DEFAULT };
@@ -209,7 +209,7 @@ impl CaseOutcome {
 
 /// Measures cases, all at the same time.
 fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<CaseOutcome> {
-    let testbeds = cases.iter().filter_map(|case| Testbed::make(*case)).collect::<Vec<_>>();
+    let testbeds = cases.iter().filter_map(|case| LimitTestbed::make(*case)).collect::<Vec<_>>();
     let clock = Clock::start();
     let over = clock.now().after(length);
     thread::scope(|scope| {
@@ -223,10 +223,10 @@ fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<CaseOutco
         let asking = asking.collect::<Vec<_>>();
         // The caller reports an interrupt, after all threads here have ended.
         let _ = interrupt.sleep_until(clock, over);
-        testbeds.iter().for_each(Testbed::open);
+        testbeds.iter().for_each(LimitTestbed::open);
         let stall = watching.join().unwrap_or(Span(u64::MAX));
         let outcome =
-            |(testbed, threads): (&Testbed, Vec<thread::ScopedJoinHandle<'_, Vec<Time>>>)| {
+            |(testbed, threads): (&LimitTestbed, Vec<thread::ScopedJoinHandle<'_, Vec<Time>>>)| {
                 let grants = threads.into_iter().filter_map(|thread| thread.join().ok());
                 let mut grants = grants.flatten().collect::<Vec<_>>();
                 let Case { rate, cost, .. } = testbed.case;

@@ -79,18 +79,18 @@ struct FioFigures {
 struct Server {
     name: &'static str,
     processes: Vec<Child>,
-    target: Target,
+    target: ExportTarget,
 }
 
 /// The export that a client opens.
 #[derive(Clone, Debug)]
-struct Target {
+struct ExportTarget {
     uri: OsString,
     /// The client's home, with its certificates in `.pki/libnbd`; none without encryption.
     home: Option<PathBuf>,
 }
 
-impl Target {
+impl ExportTarget {
     fn of_socket(socket: &Path, export: &str) -> Self {
         let mut uri = OsString::from(format!("nbd+unix:///{export}?socket="));
         uri.push(socket);
@@ -142,7 +142,7 @@ impl Server {
             last = socket;
         }
         let export = if name == PEER { "" } else { VOLUME };
-        Ok(Self { name, processes, target: Target::of_socket(&last, export) })
+        Ok(Self { name, processes, target: ExportTarget::of_socket(&last, export) })
     }
 
     /// Writes the volume once, so that reads find something.
@@ -201,15 +201,15 @@ fn reads(depth: u32, length: Span, output_path: &Path) -> String {
 fn parse(text: &str, cpu_us: f64) -> Option<FioFigures> {
     #[derive(Deserialize)]
     struct Report {
-        jobs: Vec<Job>,
+        jobs: Vec<FioJob>,
     }
     #[derive(Deserialize)]
-    struct Job {
-        read: Side,
+    struct FioJob {
+        read: FioSide,
         error: i64,
     }
     #[derive(Deserialize)]
-    struct Side {
+    struct FioSide {
         iops: f64,
         total_ios: f64,
         runtime: f64,
@@ -227,7 +227,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<FioFigures> {
         p99: f64,
     }
     let report: Report = serde_json::from_str(&text[text.find('{')?..]).ok()?;
-    let [Job { read, error: 0 }] = &report.jobs[..] else { return None };
+    let [FioJob { read, error: 0 }] = &report.jobs[..] else { return None };
     // Requests of the ramp cost processor time and are not counted: the rate is the same.
     let all = read.iops * (read.runtime + 100.0) / 1_000.0;
     let Percentiles { p50, p99 } = read.clat_ns.percentile;

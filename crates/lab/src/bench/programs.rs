@@ -57,7 +57,7 @@ const UNCERTAIN: &str = "too few or too different runs to be certain";
 const BETWEEN: &str = "\u{1f}";
 
 /// A program, and what it does, in its directory.
-struct Program {
+struct BenchProgram {
     name: &'static str,
     what: &'static str,
     command: &'static [&'static str],
@@ -66,8 +66,8 @@ struct Program {
     makes: &'static [&'static str],
 }
 
-const PROGRAMS: [Program; 12] = [
-    Program {
+const PROGRAMS: [BenchProgram; 12] = [
+    BenchProgram {
         name: "fio",
         what: "read and write 512 MiB by 16 KiB at random",
         command: &[
@@ -84,67 +84,67 @@ const PROGRAMS: [Program; 12] = [
         ],
         makes: &[],
     },
-    Program {
+    BenchProgram {
         name: "cp",
         what: "a file of 256 MiB",
         command: &["cp", "--reflink=never", "data", "copy"],
         makes: &["copy"],
     },
-    Program {
+    BenchProgram {
         name: "tar",
         what: "4,000 files of 32 KiB into an archive",
         command: &["tar", "cf", "all.tar", "tree"],
         makes: &["all.tar"],
     },
-    Program {
+    BenchProgram {
         name: "dd",
         what: "a file of 256 MiB by 64 KiB",
         command: &["dd", "if=data", "of=copy", "bs=64k"],
         makes: &["copy"],
     },
-    Program {
+    BenchProgram {
         name: "rsync",
         what: "2,000 files of 32 KiB",
         command: &["rsync", "-a", "tree/", "copy/"],
         makes: &["copy"],
     },
-    Program {
+    BenchProgram {
         name: "sqlite3",
         what: "40,000 rows: insert, index, update, delete, vacuum",
         command: &["sqlite3", "work.db", ".read script"],
         makes: &["work.db"],
     },
-    Program {
+    BenchProgram {
         name: "git",
         what: "check out 2,000 files of 32 KiB",
         command: &["git", "-C", "tree", "checkout-index", "-q", "-a", "--prefix=../copy/"],
         makes: &["copy"],
     },
-    Program {
+    BenchProgram {
         name: "python3",
         what: "copy and hash 64 MiB by 64 KiB, write and read 1,000 small files",
         command: &["python3", "work.py"],
         makes: &["copy", "small"],
     },
-    Program {
+    BenchProgram {
         name: "java",
         what: "copy 128 MiB by 64 KiB, read it by 16 KiB",
         command: &["java", "-cp", ".", "Work"],
         makes: &["copy"],
     },
-    Program {
+    BenchProgram {
         name: "node",
         what: "copy 128 MiB by 64 KiB, with calls that wait and with streams",
         command: &["node", "work.js"],
         makes: &["copy", "streamed"],
     },
-    Program {
+    BenchProgram {
         name: "qemu-img",
         what: "256 MiB from raw to qcow2",
         command: &["qemu-img", "convert", "-f", "raw", "-O", "qcow2", "data", "copy.qcow2"],
         makes: &["copy.qcow2"],
     },
-    Program {
+    BenchProgram {
         name: "db_bench",
         what: "fill with 50,000 keys and read them",
         command: &["db_bench", "--benchmarks=fillrandom,readrandom", "--num=50000", "--db=db"],
@@ -200,7 +200,7 @@ struct GatedCommand<'a> {
 }
 
 /// A stage under a controller that runs on while programs come and go.
-struct Testbed<'a> {
+struct ProgramTestbed<'a> {
     runner: child::Child,
     segment: Stage,
     work_directory: Scratch,
@@ -212,7 +212,7 @@ struct Testbed<'a> {
     interrupt: &'a Interrupt,
 }
 
-impl<'a> Testbed<'a> {
+impl<'a> ProgramTestbed<'a> {
     fn make(shim: &Path, interrupt: &'a Interrupt) -> Result<Self, String> {
         let text = |failure: Failure| failure.to_string();
         let program = compile("cc", include_str!("runner.c"), &["-x", "c", "-O2"], &[])?;
@@ -271,7 +271,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// Pairs of runs of one program, as many as it takes to be sure.
-    fn pairs(&mut self, program: &Program, plan: WindowPlan) -> Result<Vec<Pair>, String> {
+    fn pairs(&mut self, program: &BenchProgram, plan: WindowPlan) -> Result<Vec<Pair>, String> {
         let directory = self.work_directory.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
@@ -396,7 +396,7 @@ fn is_kept(pairs: &[Pair]) -> bool {
     ratio(pairs, wall).is_some_and(|ratio| verdict(ratio, pairs.len()) == Some(true))
 }
 
-fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
+fn rows_of(program: &BenchProgram, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
     let case = |part| format!("{} ({}), {part}", program.name, program.what);
     let none = |part| Row::less(BENCH, case(part), "ratio", None);
     let pairs = match pairs {
@@ -430,7 +430,7 @@ pub(super) fn rows(
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let testbed = shim.and_then(|shim| Testbed::make(shim, interrupt));
+    let testbed = shim.and_then(|shim| ProgramTestbed::make(shim, interrupt));
     interrupt.check()?;
     match testbed {
         Ok(mut testbed) => {

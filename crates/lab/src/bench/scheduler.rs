@@ -20,7 +20,7 @@ use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
-use bed::{Bed, DEPTH, Stream};
+use bed::{Bed, DEPTH, RequestStream};
 use peer::{PEER, Peer};
 
 mod bed;
@@ -90,11 +90,13 @@ pub(super) fn probe(
 }
 
 /// So many streams: with a weight, a reservation and a limit each, or with a weight only.
-fn streams(count: usize, is_promised: bool) -> Vec<Stream> {
+fn streams(count: usize, is_promised: bool) -> Vec<RequestStream> {
     let share = RATE / count as u64;
     let stream = |number| match is_promised {
-        true => Stream { weight: weight(number), reservation: share / 2, limit: share * LOOSE },
-        false => Stream::weighing(weight(number)),
+        true => {
+            RequestStream { weight: weight(number), reservation: share / 2, limit: share * LOOSE }
+        }
+        false => RequestStream::weighing(weight(number)),
     };
     (0..count).map(stream).collect()
 }
@@ -146,7 +148,7 @@ fn measure_pairs(
 
 /// Measures the time of a stream that joins many streams, and the memory of each stream.
 fn joins(plan: WindowPlan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
-    let joining = Stream { reservation: 1, ..Stream::weighing(1) };
+    let joining = RequestStream { reservation: 1, ..RequestStream::weighing(1) };
     let case = "another comes, with a request that is served, and goes";
     let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(joining));
     report(row);
@@ -170,7 +172,7 @@ fn join(
 ) -> (Row, Result<f64, String>) {
     let count = if plan.is_full() { JOINED } else { JOINED_QUICK };
     let mut peer = peer.and_then(|mut peer| Ok((peer.prepare_joins(count)?, peer)));
-    let mut streams = vec![Stream::weighing(1); count];
+    let mut streams = vec![RequestStream::weighing(1); count];
     streams[0].reservation = u64::MAX;
     let bed = Mutex::new(Bed::waiting_but_first(&streams));
     let mut ours = Ours::new(|_, calls| {

@@ -19,7 +19,7 @@ use tidegate_stage::layout::GateKind;
 use tidegate_stage::segment::VARIABLE;
 
 use super::Row;
-use super::child::{Program, compile};
+use super::child::{CompiledProgram, compile};
 use super::window::{WindowPlan, contest};
 
 const BENCH: &str = "shim";
@@ -101,7 +101,7 @@ impl Drop for OneChannel {
 struct Shimmed<'a> {
     plan: WindowPlan,
     shim: &'a Path,
-    program: Program,
+    program: CompiledProgram,
     stage: OneChannel,
 }
 

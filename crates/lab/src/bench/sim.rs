@@ -21,7 +21,7 @@ use serde_json::Value;
 use tidegate_model::{Bytes, Class, Portion, Span};
 use tidegate_netsim::e2e::{self, Scenario};
 use tidegate_netsim::storage::Parameters;
-use tidegate_netsim::storage::alone::{self, Arrivals, Flow, Length};
+use tidegate_netsim::storage::alone::{self, Arrivals, CommandFlow, Length};
 
 use super::window::WindowPlan;
 use super::{Row, child};
@@ -244,7 +244,7 @@ fn drive(plan: WindowPlan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut drive = Parameters::default();
     drive.geometry.blocks = 256;
     for (case, reads) in [("4 KiB reads", Portion::WHOLE), ("4 KiB writes, cached", Portion(0))] {
-        let flow = Flow {
+        let flow = CommandFlow {
             class: Class::High,
             arrivals: Arrivals::Closed(32),
             reads,

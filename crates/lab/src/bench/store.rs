@@ -19,7 +19,7 @@ use tidegate_onesided::one_sided::BUFFER;
 use tidegate_stage::memory::{Settings, Store, VALUE_MAX};
 
 use super::Row;
-use super::child::{Child, Program, compile, script};
+use super::child::{Child, CompiledProgram, compile, script};
 use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use crate::experiment::scratch::Scratch;
 
@@ -182,7 +182,12 @@ fn in_python(library: &Path, bed: &Bed, many: usize) -> Result<Child, Reason> {
 }
 
 /// Starts a program, and waits until it knows where all keys are.
-fn start(program: &Program, library: &Path, bed: &Bed, many: usize) -> Result<Child, Reason> {
+fn start(
+    program: &CompiledProgram,
+    library: &Path,
+    bed: &Bed,
+    many: usize,
+) -> Result<Child, Reason> {
     let at = bed.at();
     let (keys, many) = (bed.keys.to_string(), many.to_string());
     let arguments = [at.as_os_str(), keys.as_ref(), many.as_ref()];

@@ -240,7 +240,7 @@ pub(super) fn contest(
     let cores = cores();
     let last = &cores[cores.len().saturating_sub(1)..];
     let wanted = plan.windows * 2;
-    let mut kept: Vec<Vec<Window>> = vec![Vec::new(); contestants.len()];
+    let mut kept: Vec<Vec<MeasuredWindow>> = vec![Vec::new(); contestants.len()];
     let clock = Clock::start();
     let mut machine = Ours::new(|_, calls| read_clock(clock, calls));
     for _ in 0..wanted * PATIENCE {
@@ -252,7 +252,7 @@ pub(super) fn contest(
                 continue;
             }
             match contestant.window(plan.length, &cores[first..]) {
-                Some(value) => kept.push(Window { before, value }),
+                Some(value) => kept.push(MeasuredWindow { before, value }),
                 // Other processes get the cores for the length of a window; then the bench goes on.
                 None => clock.sleep_until(clock.now().after(plan.length)),
             }
@@ -267,13 +267,13 @@ pub(super) fn contest(
 /// The value of a window, and the machine's time to read its clock just before; both in
 /// nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct MeasuredWindow {
     before: f64,
     value: f64,
 }
 
 /// The median of the half before which the machine was fastest; nothing if there are too few.
-fn summary(mut windows: Vec<Window>) -> Option<f64> {
+fn summary(mut windows: Vec<MeasuredWindow>) -> Option<f64> {
     windows.sort_by(|left, right| left.before.total_cmp(&right.before));
     windows.truncate(windows.len().div_ceil(2));
     let mut values = windows.iter().map(|window| window.value).collect::<Vec<_>>();
@@ -322,10 +322,13 @@ mod tests {
 
     #[test]
     fn what_was_measured_on_a_slow_machine_does_not_count() {
-        let slow = (0..7).map(|_| Window { before: 2.0, value: 1e9 });
-        let fast = (0..8).map(|number| Window { before: 1.0, value: f64::from(number) });
+        let slow = (0..7).map(|_| MeasuredWindow { before: 2.0, value: 1e9 });
+        let fast = (0..8).map(|number| MeasuredWindow { before: 1.0, value: f64::from(number) });
         assert_eq!(summary(slow.chain(fast).collect()), Some(4.0));
-        assert_eq!(summary(vec![Window { before: 1.0, value: 1.0 }; 2 * KEPT_MIN - 2]), None);
+        assert_eq!(
+            summary(vec![MeasuredWindow { before: 1.0, value: 1.0 }; 2 * KEPT_MIN - 2]),
+            None
+        );
     }
 
     #[test]

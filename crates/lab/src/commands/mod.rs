@@ -36,7 +36,7 @@ First steps:
 /// One line for each command, in the order in which a newcomer needs them. A new one is a file in
 /// this directory, a `mod` line above, and a line here and in `run`.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     Demo(demo::Args),
     Sim(sim::Args),
     Repro(repro::Args),
@@ -56,7 +56,7 @@ Examples:
     Man(manual::Args),
 }
 
-impl Program for Command {
+impl Program for LabCommand {
     const NAME: &str = "tidegate-lab";
     const ABOUT: &str = "Simulate, reproduce, measure and demonstrate Tidegate";
     const AFTER_HELP: &str = AFTER_HELP;
@@ -77,5 +77,5 @@ impl Program for Command {
 
 /// Runs the command that the arguments of this process choose.
 pub(crate) fn main() -> ExitCode {
-    command_line::main::<Command>()
+    command_line::main::<LabCommand>()
 }

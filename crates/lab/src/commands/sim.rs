@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tidegate_netsim::dtm::{self, DtmPlan};
 use tidegate_netsim::e2e::{Run, Scenario};
-use tidegate_netsim::net::Fault;
+use tidegate_netsim::net::InvariantViolation;
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::twin::Service;
 
@@ -410,12 +410,12 @@ impl SimOrder<'_> {
 
     /// Refuses a run in which something did not hold: mostly, queues waited for each other for
     /// good, which only pauses do. The report of the simulation comes before.
-    fn good(&self, fault: Option<&Fault>) -> Result<(), Failure> {
+    fn good(&self, fault: Option<&InvariantViolation>) -> Result<(), Failure> {
         let Some(fault) = fault else { return Ok(()) };
         let formatted = fault.to_string();
         Err(match fault {
-            Fault::Count { .. } => Failure::quoted(Code::Failure, &formatted),
-            Fault::Deadlock(_) => {
+            InvariantViolation::Count { .. } => Failure::quoted(Code::Failure, &formatted),
+            InvariantViolation::Deadlock(_) => {
                 let pauses = ScenarioError::new(formatted).within("network.switch.pause");
                 self.source.wrong(pauses).coded(Code::Failure)
             }

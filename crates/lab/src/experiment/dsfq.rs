@@ -19,7 +19,9 @@ use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::{Check, Measured, at_most};
-use paper::{FigureContext, FigureResult, LIVE, SIMULATED, Source, scenarios, tenths, thousandths};
+use paper::{
+    ClaimSource, FigureContext, FigureResult, LIVE, SIMULATED, scenarios, tenths, thousandths,
+};
 use tidegate_console::failure::Failure;
 
 mod burst;
@@ -89,18 +91,24 @@ const UNEQUAL: f64 = 20.0;
 const MINIMUM: f64 = 1.0 / 12.0;
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<DsfqReport>;
+type DsfqRun = paper::TimedRun<DsfqReport>;
 
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<DsfqRun>, Failure> {
     simulate(context, scenarios, bricks::run)
 }
 
-fn source(figure: &'static str, seed: u64, seconds: f64) -> Source {
-    Source { paper: "dsfq", figure, world: SIMULATED, seed: Some(seed), seconds: tenths(seconds) }
+fn source(figure: &'static str, seed: u64, seconds: f64) -> ClaimSource {
+    ClaimSource {
+        paper: "dsfq",
+        figure,
+        world: SIMULATED,
+        seed: Some(seed),
+        seconds: tenths(seconds),
+    }
 }
 
 /// In the paper's unit: a million bytes per second.

@@ -13,7 +13,7 @@
 
 use serde_json::Value;
 use tidegate_model::Span;
-use tidegate_netsim::e2e::{self, E2eReport, Moment, Scenario, Service};
+use tidegate_netsim::e2e::{self, E2eReport, Moment, Scenario, ServiceReport};
 use tidegate_netsim::transport::CongestionControl;
 
 use super::moments;
@@ -21,7 +21,7 @@ use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::{Check, Claim, each_near};
 use paper::{
-    FigureContext, FigureResult, SIMULATED, Source, hundredths, scenarios, tenths, thousandths,
+    ClaimSource, FigureContext, FigureResult, SIMULATED, hundredths, scenarios, tenths, thousandths,
 };
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -112,7 +112,7 @@ scenarios! {
 const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<E2eReport>;
+type E2eRun = paper::TimedRun<E2eReport>;
 
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
@@ -126,7 +126,7 @@ fn under(cc: CongestionControl, text: &str) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<E2eRun>, Failure> {
     simulate(context, scenarios, e2e::run)
 }
 
@@ -135,7 +135,7 @@ fn run_under(
     context: &FigureContext,
     cc_variants: &[(CongestionControl, &str)],
     text: &str,
-) -> Result<Vec<Shown>, Failure> {
+) -> Result<Vec<E2eRun>, Failure> {
     let scenarios: Result<_, Failure> =
         cc_variants.iter().map(|(cc, _)| under(*cc, text)).collect();
     run(context, scenarios?)
@@ -148,7 +148,7 @@ fn episodes(scenario: &Scenario, count: u64) -> impl Iterator<Item = Scenario> {
 }
 
 /// Adds what applications were done in another episode, but for their series.
-fn add(sum: &mut [Service], episode: &[Service]) {
+fn add(sum: &mut [ServiceReport], episode: &[ServiceReport]) {
     for (sum, one) in sum.iter_mut().zip(episode) {
         for (sum, one) in [(&mut sum.requested, one.requested), (&mut sum.done, one.done)] {
             sum.requests += one.requests;
@@ -162,10 +162,10 @@ fn add(sum: &mut [Service], episode: &[Service]) {
 }
 
 /// The source of claims about some runs: the seed of the first, and the sum of their seconds.
-fn source(figure: &'static str, runs: &[&Shown]) -> Source {
+fn source(figure: &'static str, runs: &[&E2eRun]) -> ClaimSource {
     let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
     let seed = runs.first().map(|shown| shown.outcome.seed);
-    Source { paper: "e2e", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
+    ClaimSource { paper: "e2e", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
 }
 
 /// Each application's rate at one point of its path, in Gbit/s. `bytes` chooses the point.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tidegate_model::{Rate, Span};
 
 use super::DemoOutcome;
-use super::paper::{LIVE, Source};
+use super::paper::{ClaimSource, LIVE};
 use super::plan::KEPT_PERMILLE;
 use super::recording::{Control, seconds};
 use super::score::{Score, TenantScore, WindowCounts, percent};
@@ -30,7 +30,7 @@ pub(crate) fn claims(outcome: &DemoOutcome) -> Vec<Claim> {
         }
         numbers.insert("scale_percent".into(), outcome.plan.scale_percent.into());
         let seconds = scores.last().map_or(0.0, |score| seconds(score.took.0));
-        let source = Source { paper: "paio", figure: "10", world: LIVE, seed: None, seconds };
+        let source = ClaimSource { paper: "paio", figure: "10", world: LIVE, seed: None, seconds };
         let disturbance = scores.iter().find_map(|score| score.disturbance());
         source.claim(text, numbers.into(), checks).disturbed(disturbance.as_deref())
     };

@@ -19,7 +19,7 @@ use tidegate_stage::transform::Keys;
 use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::pace::{Pace, thread_name};
-use super::paper::{LIVE, Source};
+use super::paper::{ClaimSource, LIVE};
 use super::verdict::{Check, Claim, at_least, at_most};
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
@@ -312,7 +312,7 @@ fn find(cells: &[Cell], way: RequestKind, bytes: u64, channels: usize) -> f64 {
 
 /// The paper's claims, with the measurements.
 fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
-    let source = Source { paper: "paio", figure: "4", world: LIVE, seed: None, seconds };
+    let source = ClaimSource { paper: "paio", figure: "4", world: LIVE, seed: None, seconds };
     let single = find(cells, RequestKind::Metadata, 0, 1);
     let one_processor = (processors(counts) == 1).then_some("this machine has one processor");
     vec![

@@ -24,7 +24,7 @@ pub(crate) enum Amount {
 
 /// A job for fio.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Work<'a> {
+pub(crate) struct FioWork<'a> {
     pub(crate) name: &'a str,
     pub(crate) file: &'a Path,
     /// The size of a request, in bytes.
@@ -33,8 +33,8 @@ pub(crate) struct Work<'a> {
 }
 
 /// Arguments with which fio reads as every tenant does and writes its report to `report_path`.
-pub(crate) fn arguments(work: Work<'_>, report_path: &Path) -> Vec<OsString> {
-    let Work { name, file, block, amount } = work;
+pub(crate) fn arguments(work: FioWork<'_>, report_path: &Path) -> Vec<OsString> {
+    let FioWork { name, file, block, amount } = work;
     let option = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}").into();
     let mebibytes = |bytes: u64| format!("{}M", bytes / MIB);
     let block = if block < MIB { format!("{}k", block >> 10) } else { mebibytes(block) };
@@ -95,23 +95,23 @@ pub(crate) fn senseless() -> Failure {
 fn parse(text: &str) -> Option<FioReport> {
     #[derive(Deserialize)]
     struct Report {
-        jobs: Vec<Job>,
+        jobs: Vec<FioJob>,
     }
     #[derive(Deserialize)]
-    struct Job {
-        read: Side,
+    struct FioJob {
+        read: FioSide,
         #[serde(default)]
         error: i64,
     }
     #[derive(Deserialize)]
-    struct Side {
+    struct FioSide {
         io_bytes: u64,
         bw_bytes: u64,
     }
     // Notes of fio's may come before the report.
     let start = text.find('{')?;
     let report: Report = serde_json::from_str(&text[start..]).ok()?;
-    let [Job { read, error: 0 }] = &report.jobs[..] else { return None };
+    let [FioJob { read, error: 0 }] = &report.jobs[..] else { return None };
     Some(FioReport { bytes: read.io_bytes, rate: Rate(read.bw_bytes) })
 }
 
@@ -136,7 +136,7 @@ mod tests {
     fn every_job_reads_its_part_of_the_file() {
         let file = Path::new("/var/tmp/a b/I1");
         let amount = Amount::Bytes(7_500 << 20);
-        let work = Work { name: "I1", file, block: MIB, amount };
+        let work = FioWork { name: "I1", file, block: MIB, amount };
         let words = arguments(work, Path::new("/tmp/I1.json"));
         assert_eq!(
             command_line(&words),
@@ -146,7 +146,7 @@ mod tests {
              --output=/tmp/I1.json --eta=never"
         );
         let probe = Amount::Time(Span(1500 * Span::MILLISECOND.0));
-        let work = Work { amount: probe, block: MIB / 4, ..work };
+        let work = FioWork { amount: probe, block: MIB / 4, ..work };
         let words = arguments(work, Path::new("p.json"));
         let line = command_line(&words);
         assert!(line.contains("--numjobs=4 --size=64M --offset_increment=64M"), "{line}");

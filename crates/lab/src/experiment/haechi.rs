@@ -20,7 +20,7 @@ use tidegate_sim::one_sided::{self, Clients, Control, OneSidedReport, Scenario};
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot::{self, Panel, Series};
 use super::verdict::{Check, Claim, at_least, at_most};
-use paper::{FigureContext, FigureResult, SIMULATED, Source, scenarios, tenths, thousandths};
+use paper::{ClaimSource, FigureContext, FigureResult, SIMULATED, scenarios, tenths, thousandths};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -116,7 +116,7 @@ const NODES: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<OneSidedReport>;
+type HaechiRun = paper::TimedRun<OneSidedReport>;
 
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
@@ -125,7 +125,7 @@ fn scenario(text: &str) -> Result<Scenario, Failure> {
 /// Runs that several figures use, and that are simulated once.
 struct Kept {
     scenarios: fn() -> Result<Vec<Scenario>, Failure>,
-    shown: OnceLock<Vec<Shown>>,
+    shown: OnceLock<Vec<HaechiRun>>,
 }
 
 impl Kept {
@@ -134,7 +134,7 @@ impl Kept {
     }
 
     /// Outcomes in the order of the scenarios. Scenarios that are the same are simulated once.
-    fn get(&'static self, context: &FigureContext) -> Result<&'static [Shown], Failure> {
+    fn get(&'static self, context: &FigureContext) -> Result<&'static [HaechiRun], Failure> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown);
         }
@@ -172,10 +172,10 @@ fn plain(mut scenario: Scenario) -> Scenario {
     Scenario { client: groups, ..scenario }
 }
 
-fn source(figure: &'static str, runs: &[Shown]) -> Source {
+fn source(figure: &'static str, runs: &[HaechiRun]) -> ClaimSource {
     let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
     let seed = runs.first().map(|shown| shown.outcome.seed);
-    Source { paper: "haechi", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
+    ClaimSource { paper: "haechi", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
 }
 
 /// Every control, in the order of runs, and what it is called.
@@ -206,12 +206,12 @@ fn under_all<const N: usize>(
 }
 
 /// The outcome of one scenario under one control.
-fn at(runs: &[Shown], base: usize, mode: usize) -> &OneSidedReport {
+fn at(runs: &[HaechiRun], base: usize, mode: usize) -> &OneSidedReport {
     &runs[base * MODES.len() + mode].outcome
 }
 
 /// The source of claims about one scenario under some controls.
-fn of(runs: &[Shown], figure: &'static str, base: usize, modes: &[usize]) -> Source {
+fn of(runs: &[HaechiRun], figure: &'static str, base: usize, modes: &[usize]) -> ClaimSource {
     let some = modes.iter().map(|mode| runs[base * MODES.len() + mode].clone());
     source(figure, &some.collect::<Vec<_>>())
 }
@@ -250,12 +250,12 @@ fn missing(outcome: &OneSidedReport) -> Vec<usize> {
 const USED: f64 = 99.0;
 
 /// How much of what is read without control is read under another control, in percent.
-fn part_of_bare(runs: &[Shown], base: usize, mode: usize) -> f64 {
+fn part_of_bare(runs: &[HaechiRun], base: usize, mode: usize) -> f64 {
     total(at(runs, base, mode)) / total(at(runs, base, BARE)) * 100.0
 }
 
 /// That sound rules keep all promises, and use at least 99 % of what is used without control.
-fn ours(runs: &[Shown], base: usize, figure: &'static str, text: &str) -> Claim {
+fn ours(runs: &[HaechiRun], base: usize, figure: &'static str, text: &str) -> Claim {
     let sound = at(runs, base, SOUND);
     let (missing, has_all) = kept(sound);
     let used = part_of_bare(runs, base, SOUND);

@@ -65,7 +65,7 @@ use cgroup::Throttle;
 use child::{Child, Start};
 use disk::Disk;
 use files::Files;
-use fio::{Amount, Work};
+use fio::{Amount, FioWork};
 use live::{Form, Live};
 use machine::Machine;
 use plan::{BLOCK, ExperimentPlan, Mib};
@@ -266,7 +266,7 @@ impl Reader<'_> {
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
         let report_path = self.scratch.join("probe.json");
         let file = self.files.path(ExperimentPlan::NAMES[0]);
-        let work = Work { name: "probe", file: &file, block, amount: Amount::Time(time) };
+        let work = FioWork { name: "probe", file: &file, block, amount: Amount::Time(time) };
         let start = Start {
             name: "probe".into(),
             program: "fio".into(),

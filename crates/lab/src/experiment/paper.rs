@@ -174,7 +174,7 @@ fn write(figure: &str, part: &FigureResult, out: &Path) -> Result<PathBuf, Failu
 
 /// The source of a run's claims: the paper, the figure, the world, the seed and the seconds taken.
 #[derive(Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct ClaimSource {
     pub(super) paper: &'static str,
     pub(super) figure: &'static str,
     pub(super) world: &'static str,
@@ -182,7 +182,7 @@ pub(super) struct Source {
     pub(super) seconds: f64,
 }
 
-impl Source {
+impl ClaimSource {
     /// A claim with the numbers that it reports, judged by its checks. Its text is the sentence and
     /// what the checks expect.
     pub(super) fn claim(
@@ -223,7 +223,7 @@ impl Source {
 
 /// A scenario's outcome, and the time that the run took, in seconds.
 #[derive(Clone, Debug)]
-pub(super) struct Shown<O> {
+pub(super) struct TimedRun<O> {
     pub(super) outcome: O,
     pub(super) seconds: f64,
 }
@@ -245,7 +245,7 @@ macro_rules! seeded {
 }
 
 seeded!(bricks::Scenario, cluster::Scenario, dtm::DtmPlan, e2e::Scenario);
-seeded!(one_sided::Scenario, one_sided::nodes::Scenario);
+seeded!(one_sided::Scenario, one_sided::nodes::OneSidedClusterScenario);
 
 /// Another seed for all of them. Where a figure counts several runs together, seeds are as far
 /// apart as they were.
@@ -266,7 +266,7 @@ pub(super) fn simulate<S, O>(
     context: &FigureContext,
     mut scenarios: Vec<S>,
     run: fn(&S) -> Result<O, ScenarioError>,
-) -> Result<Vec<Shown<O>>, Failure>
+) -> Result<Vec<TimedRun<O>>, Failure>
 where
     S: Seeded + Send + 'static,
     O: Send + 'static,
@@ -284,7 +284,7 @@ where
             let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             while let Some((index, scenario)) = take() {
                 let (shown, seconds) = timed(|| run(&scenario));
-                let shown = shown.map(|outcome| Shown { outcome, seconds });
+                let shown = shown.map(|outcome| TimedRun { outcome, seconds });
                 if sender.send((index, shown)).is_err() {
                     return;
                 }
@@ -292,7 +292,7 @@ where
         });
     }
     drop(sender);
-    let mut all: Vec<Option<Shown<O>>> = (0..count).map(|_| None).collect();
+    let mut all: Vec<Option<TimedRun<O>>> = (0..count).map(|_| None).collect();
     for done in 0..count {
         context.note(&format!("simulating: {done} of {count} done"));
         let (index, shown) = loop {
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn claims_of_a_run_share_its_source() {
         let source =
-            Source { paper: "p", figure: "3", world: SIMULATED, seed: Some(7), seconds: 1.5 };
+            ClaimSource { paper: "p", figure: "3", world: SIMULATED, seed: Some(7), seconds: 1.5 };
         let measured = serde_json::json!({ "tenants": 3 });
         let claim = source.claim("tenants", measured, [at_most("", "", 3.0, 3.0)]);
         assert_eq!((claim.paper, claim.figure, claim.seed), ("p", "3", Some(7)));

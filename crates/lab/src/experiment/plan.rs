@@ -72,11 +72,11 @@ pub(crate) struct ExperimentPlan {
     /// How long a set-up takes that wastes nothing.
     pub(crate) length: Span,
     /// The tenants, in the order in which they start.
-    pub(crate) tenants: Vec<Tenant>,
+    pub(crate) tenants: Vec<PlannedTenant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Tenant {
+pub(crate) struct PlannedTenant {
     pub(crate) name: &'static str,
     /// The promised rate, in bytes per second.
     pub(crate) promise: Rate,
@@ -100,9 +100,9 @@ impl ExperimentPlan {
             // Whole requests for every job.
             let work = budget.0 * seconds * own / epochs / (JOBS * BLOCK) * (JOBS * BLOCK);
             let starts = Span(length.0 / 1000 * STAGGER_PERMILLE * index);
-            Tenant { name, promise: scaled(promise), work: work.max(JOBS * BLOCK), starts }
+            PlannedTenant { name, promise: scaled(promise), work: work.max(JOBS * BLOCK), starts }
         });
-        let tenants: Vec<Tenant> = tenants.collect();
+        let tenants: Vec<PlannedTenant> = tenants.collect();
         let smallest = tenants.iter().map(|tenant| tenant.promise.0).min().unwrap_or(0);
         let block = (smallest / BLOCKS_PER_SECOND + 1).next_power_of_two() / 2;
         let block = block.clamp(BLOCK_MIN, BLOCK);
@@ -125,7 +125,7 @@ impl ExperimentPlan {
     /// How long all set-ups take together, about. Static limits let the first tenant do all of its
     /// work at the rate of its promise, though the others have gone.
     pub(crate) fn expected(&self) -> Span {
-        let alone = |tenant: &Tenant| {
+        let alone = |tenant: &PlannedTenant| {
             tenant.starts.0 + tenant.work * 1000 / tenant.promise.0.max(1) * 1_000_000
         };
         let fixed = self.tenants.iter().map(alone).max().unwrap_or(0);

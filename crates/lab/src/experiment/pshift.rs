@@ -18,7 +18,7 @@
 use super::paper::{self, Paper};
 use super::plot;
 use paper::{
-    FigureContext, FigureResult, LIVE, SIMULATED, Source, seconds, tenths, thousandths, timed,
+    ClaimSource, FigureContext, FigureResult, LIVE, SIMULATED, seconds, tenths, thousandths, timed,
 };
 use tidegate_console::failure::Failure;
 

@@ -36,10 +36,10 @@ struct Recorded {
 }
 
 /// Claims of a figure of a paper, by their text.
-type Table = BTreeMap<(String, String, String), Recorded>;
+type RecordedClaims = BTreeMap<(String, String, String), Recorded>;
 
-fn table() -> &'static Table {
-    static ALL: OnceLock<Table> = OnceLock::new();
+fn table() -> &'static RecordedClaims {
+    static ALL: OnceLock<RecordedClaims> = OnceLock::new();
     ALL.get_or_init(|| {
         let read = |line| serde_json::from_str::<Recorded>(line).expect("a test reads every line");
         let key = |one: &Recorded| (one.paper.clone(), one.figure.clone(), one.claim.clone());
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::experiment::paper::{LIVE, Source};
+    use crate::experiment::paper::{ClaimSource, LIVE};
 
     #[test]
     fn every_line_is_read_and_is_of_another_claim() {
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn claims_that_are_not_recorded_have_drifted_where_others_are() {
         let claim = |figure, world| {
-            let source = Source { paper: "dsfq", figure, world, seed: None, seconds: 0.0 };
+            let source = ClaimSource { paper: "dsfq", figure, world, seed: None, seconds: 0.0 };
             source.claim("it is so", json!({ "ms": 1.0 }), [])
         };
         assert_eq!(regression(&claim("burst", SIMULATED)), Some(Regression::Drifted));

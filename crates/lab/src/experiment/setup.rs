@@ -11,10 +11,10 @@ use super::cgroup::{Group, Throttle};
 use super::child::{Child, Start, tree};
 use super::controller::Controller;
 use super::files::Files;
-use super::fio::{self, Amount, Work};
+use super::fio::{self, Amount, FioWork};
 use super::live::Live;
 use super::machine;
-use super::plan::{ExperimentPlan, Mib, Tenant};
+use super::plan::{ExperimentPlan, Mib, PlannedTenant};
 use super::policies;
 use super::pulse::Pulse;
 use super::recording::{Control, Course, Recording, SAMPLE_INTERVAL, Sample};
@@ -65,7 +65,7 @@ struct Means {
 
 /// A tenant that has started.
 #[derive(Debug)]
-struct Running {
+struct StartedTenant {
     process: Child,
     witness: Witness,
     started: Time,
@@ -158,7 +158,7 @@ impl Testbed {
 
     /// Every tenant held by the kernel.
     fn tenant_groups(&self, throttle: &Throttle) -> Result<Means, Failure> {
-        let group = |tenant: &Tenant| throttle.group(tenant.name, tenant.promise);
+        let group = |tenant: &PlannedTenant| throttle.group(tenant.name, tenant.promise);
         let groups: Result<Vec<_>, _> = self.plan.tenants.iter().map(group).collect();
         let groups = groups.map_err(|why| refused(&why))?;
         let description =
@@ -227,7 +227,7 @@ struct Stage<'a> {
     means: &'a Means,
     pulse: Pulse,
     /// Those that have started, in the order of the plan.
-    running: Vec<Running>,
+    running: Vec<StartedTenant>,
 }
 
 impl Stage<'_> {
@@ -262,11 +262,11 @@ impl Stage<'_> {
         }
     }
 
-    fn start(&mut self, tenant: &Tenant, clock: Clock) -> Result<(), Failure> {
+    fn start(&mut self, tenant: &PlannedTenant, clock: Clock) -> Result<(), Failure> {
         let report_path = self.testbed.scratch.join(&format!("{}.json", tenant.name));
         let file = self.testbed.files.path(tenant.name);
         let (block, amount) = (self.testbed.plan.block, Amount::Bytes(tenant.work));
-        let work = Work { name: tenant.name, file: &file, block, amount };
+        let work = FioWork { name: tenant.name, file: &file, block, amount };
         let mut start = Start {
             name: tenant.name.into(),
             program: "fio".into(),
@@ -286,7 +286,14 @@ impl Stage<'_> {
         let process = Child::start(&start, self.testbed.scratch.path())?;
         let witness = Witness::new(process.pid());
         let started = clock.now();
-        self.running.push(Running { process, witness, started, ended: None, command, report_path });
+        self.running.push(StartedTenant {
+            process,
+            witness,
+            started,
+            ended: None,
+            command,
+            report_path,
+        });
         Ok(())
     }
 
@@ -325,7 +332,7 @@ impl Stage<'_> {
     }
 
     fn courses(&self) -> Result<Vec<Course>, Failure> {
-        let course = |(tenant, running): (&Tenant, &Running)| {
+        let course = |(tenant, running): (&PlannedTenant, &StartedTenant)| {
             let report = fio::read_report(&running.report_path)?;
             Ok(Course {
                 name: tenant.name,

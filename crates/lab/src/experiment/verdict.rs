@@ -499,7 +499,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::experiment::paper::{LIVE, Source};
+    use crate::experiment::paper::{ClaimSource, LIVE};
 
     fn verdict(check: &Check) -> Verdict {
         judge(std::slice::from_ref(check)).verdict
@@ -602,7 +602,7 @@ mod tests {
 
     #[test]
     fn only_what_is_known_or_skipped_is_no_failure() {
-        let source = Source { paper: "p", figure: "1", world: LIVE, seed: None, seconds: 0.0 };
+        let source = ClaimSource { paper: "p", figure: "1", world: LIVE, seed: None, seconds: 0.0 };
         let claim = |value: f64| source.claim("it", json!({}), [near("", "", 1.0, 0.1, value)]);
         let seen = |claim: Claim| (claim.verdict, claim.distance, claim.is_bad());
         assert_eq!(seen(claim(1.0)), (Verdict::Reproduced, None, false));

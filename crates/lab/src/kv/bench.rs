@@ -9,7 +9,7 @@ use tidegate_stage::memory::{Settings, VALUE_MAX};
 
 use super::client::{self, ClientWork};
 use super::processes::{ClientProcesses, ended};
-use super::report::{KvReport, Row, Sum};
+use super::report::{KvReport, ReportRow, Sum};
 use super::wish::{Division, Pattern, Wish};
 use crate::load;
 use crate::load::schedule::{Choice, Zipf};
@@ -242,7 +242,7 @@ fn watch(
     interrupt: &Interrupt,
     json: bool,
 ) -> Result<Sum, Failure> {
-    let mut rows: Vec<Vec<Row>> = (0..processes.clients()).map(|_| Vec::new()).collect();
+    let mut rows: Vec<Vec<ReportRow>> = (0..processes.clients()).map(|_| Vec::new()).collect();
     let mut printed = 0;
     while let Some((client, row)) = processes.next(interrupt)? {
         rows[client].push(row);
@@ -255,7 +255,7 @@ fn watch(
     }
     let mut all = Sum::new();
     for rows in rows {
-        let whole = rows.into_iter().reduce(Row::and);
+        let whole = rows.into_iter().reduce(ReportRow::and);
         all.add(&whole.ok_or_else(ended)?);
     }
     Ok(all)

@@ -12,7 +12,7 @@ use tidegate_stage::memory::{
     Answer, Connection, Error, OperationOutcome, Period, Refused, Settings,
 };
 
-use super::report::{ClientLine, Row, histogram};
+use super::report::{ClientLine, ReportRow, histogram};
 use super::wish::{Wanted, Wish};
 use crate::load::schedule::{Choice, Dice};
 use tidegate_console::data_node::{self, DataNodeAddress};
@@ -70,7 +70,7 @@ struct KvClient {
     tasks: Vec<Task>,
     idle: Vec<usize>,
     outcomes: Vec<OperationOutcome>,
-    row: Row,
+    row: ReportRow,
     latency: Histogram<u64>,
     /// When the row began, and what the engine had counted then.
     begun: Time,
@@ -136,7 +136,7 @@ impl KvClient {
             tasks: vec![Task::default(); window],
             idle: (0..window).rev().collect(),
             outcomes: Vec::with_capacity(window),
-            row: Row::new(),
+            row: ReportRow::new(),
             latency: histogram(),
             begun: Time::ZERO,
             counted: Counted::default(),
@@ -162,7 +162,7 @@ impl KvClient {
         (self.begun, self.counted) = (self.connection.now(), self.count());
         self.wanted = self.work.wish.of(period(&self.connection));
         let end = self.begun.after(self.work.duration);
-        (self.row, self.period) = (Row::new(), None);
+        (self.row, self.period) = (ReportRow::new(), None);
         self.latency.reset();
         self.connection.lateness();
         while self.connection.now() < end {
@@ -318,7 +318,7 @@ impl KvClient {
 
     fn finish_row(&mut self) -> Result<(), Error> {
         let (now, counted) = (self.connection.now(), self.count());
-        let mut row = std::mem::replace(&mut self.row, Row::new());
+        let mut row = std::mem::replace(&mut self.row, ReportRow::new());
         row.nanoseconds = now.since(self.begun).0;
         row.data = counted.data - self.counted.data;
         row.control = counted.control - self.counted.control;

@@ -12,4 +12,4 @@ mod wish;
 
 pub(crate) use bench::{Args, run};
 pub(crate) use processes::ClientProcesses;
-pub(crate) use report::Row;
+pub(crate) use report::ReportRow;

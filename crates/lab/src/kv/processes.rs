@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_fabric::tether;
 
-use super::report::{ClientLine, Row};
+use super::report::{ClientLine, ReportRow};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -96,7 +96,10 @@ impl ClientProcesses {
     ///
     /// # Errors
     /// The reason why a client could not go on; if the user ends the command.
-    pub(crate) fn next(&mut self, interrupt: &Interrupt) -> Result<Option<(usize, Row)>, Failure> {
+    pub(crate) fn next(
+        &mut self,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(usize, ReportRow)>, Failure> {
         while self.running > 0 {
             match self.receive(interrupt)? {
                 (client, Some(ClientLine::Row(row))) => return Ok(Some((client, row))),

@@ -17,7 +17,7 @@ pub(super) enum ClientLine {
     /// It has a session slot, and its keys are there.
     Ready,
     /// Some periods are over, about a second's worth.
-    Row(Row),
+    Row(ReportRow),
     /// It could not go on.
     Failed {
         /// The exit code that it deserves.
@@ -29,7 +29,7 @@ pub(super) enum ClientLine {
 
 /// The work of a client in about a second.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     /// The number of the period that it ends with, or the second of the machine's clock.
     pub(crate) period: u64,
     pub(crate) nanoseconds: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Row {
     pub(super) latency: Vec<(u64, u64)>,
 }
 
-impl Row {
+impl ReportRow {
     /// Nothing done yet.
     pub(crate) fn new() -> Self {
         Self {
@@ -126,7 +126,7 @@ pub(super) fn histogram() -> Histogram<u64> {
 pub(super) struct Sum {
     pub(super) clients: u64,
     rate: f64,
-    row: Row,
+    row: ReportRow,
     alone: u64,
     latency: Histogram<u64>,
 }
@@ -157,11 +157,11 @@ pub(super) struct KvReport {
 
 impl Sum {
     pub(super) fn new() -> Self {
-        Self { clients: 0, rate: 0.0, row: Row::new(), alone: 0, latency: histogram() }
+        Self { clients: 0, rate: 0.0, row: ReportRow::new(), alone: 0, latency: histogram() }
     }
 
     /// Adds what a client did in a time in which others were added, too.
-    pub(super) fn add(&mut self, row: &Row) {
+    pub(super) fn add(&mut self, row: &ReportRow) {
         self.clients += 1;
         self.rate += row.operations as f64 * 1e9 / row.nanoseconds.max(1) as f64;
         self.alone += u64::from(row.is_alone);
@@ -258,11 +258,11 @@ impl KvReport {
 mod tests {
     use super::*;
 
-    fn row(operations: u64, kept: u64) -> Row {
+    fn row(operations: u64, kept: u64) -> ReportRow {
         let latency = vec![(1_000, operations - 1), (900_000, 1)];
         let (periods, control) = (10, operations / 100);
         let data = operations;
-        Row {
+        ReportRow {
             nanoseconds: 500_000_000,
             operations,
             periods,
@@ -271,7 +271,7 @@ mod tests {
             control,
             latency,
             late: 3_000_000,
-            ..Row::new()
+            ..ReportRow::new()
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let mut sum = Sum::new();
         sum.add(&row(1_000, 10));
         assert!(sum.is_kept());
-        sum.add(&Row { is_alone: true, moves: 1, ..row(3_000, 9) });
+        sum.add(&ReportRow { is_alone: true, moves: 1, ..row(3_000, 9) });
         assert!(!sum.is_kept());
         let report = sum.report(Some(4));
         assert_eq!(

@@ -35,7 +35,7 @@ use pace::{Drive, LoadStats, Pace};
 use schedule::{Arrivals, Choice, Dice, Schedule, Window, Zipf};
 use target::Target;
 use wire::{Dialect, Stream};
-use worker::{Connection, LoadCounters, Worker};
+use worker::{LoadConnection, LoadCounters, Worker};
 
 /// The interval of progress reports.
 const POLL_INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
@@ -160,7 +160,7 @@ pub(crate) fn run(
 }
 
 /// All connections, ready to be asked.
-fn connect(plan: &LoadParameters) -> Result<Vec<Connection>, Failure> {
+fn connect(plan: &LoadParameters) -> Result<Vec<LoadConnection>, Failure> {
     let payload = payload(plan);
     let choice = match (&plan.target, plan.is_zipf) {
         (Target::Memcached { .. }, true) => Choice::Zipf(Arc::new(Zipf::new(plan.keys))),
@@ -195,7 +195,7 @@ fn connect(plan: &LoadParameters) -> Result<Vec<Connection>, Failure> {
         stream.set_nonblocking().map_err(|error| {
             Failure::new(Code::Failure, "cannot make a socket non-blocking").cause(error)
         })?;
-        connections.push(Connection::new(stream, dialect));
+        connections.push(LoadConnection::new(stream, dialect));
     }
     Ok(connections)
 }

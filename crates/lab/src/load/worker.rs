@@ -47,7 +47,7 @@ pub(crate) struct LoadCounters {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-pub(crate) struct Connection {
+pub(crate) struct LoadConnection {
     stream: Stream,
     dialect: Box<dyn Dialect>,
     in_flight: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     is_choked: bool,
 }
 
-impl Connection {
+impl LoadConnection {
     /// A connection over a stream that does not block.
     pub(crate) fn new(stream: Stream, dialect: Box<dyn Dialect>) -> Self {
         let (output, input) = (Vec::new(), vec![0; INPUT]);
@@ -107,7 +107,7 @@ impl Connection {
 
 /// A thread's work.
 pub(crate) struct Worker {
-    pub(crate) connections: Vec<Connection>,
+    pub(crate) connections: Vec<LoadConnection>,
     pub(crate) pace: Pace,
     /// How many requests a connection may carry.
     pub(crate) depth: u32,

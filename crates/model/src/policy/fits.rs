@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Channel, Levels, Policy, Target, Tenant, limits};
+use super::{Channel, Levels, Policy, RuleTarget, Tenant, limits};
 use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{GateSpec, Unit};
 use crate::text::{ReadResult, wrong};
@@ -58,8 +58,8 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
             continue;
         }
         let owner = match rule.target {
-            Target::Tenant(id) => Some(id),
-            Target::Channel(index) => policy.channels.get(index).map(|channel| channel.tenant),
+            RuleTarget::Tenant(id) => Some(id),
+            RuleTarget::Channel(index) => policy.channels.get(index).map(|channel| channel.tenant),
         };
         let Some(tenant) = owner.and_then(|id| policy.tenant(id)) else { continue };
         rules.add(tenant, span)?;

@@ -16,7 +16,7 @@ use super::limits;
 use super::tenant_id;
 use super::users::CERTIFICATE;
 use super::{Account, Channel, Fallback, GateKind, Group, Levels, Match, Policy};
-use super::{PolicyError, Target, Tenant};
+use super::{PolicyError, RuleTarget, Tenant};
 use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
@@ -432,11 +432,11 @@ fn matches(
 fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> ReadResult<Match> {
     let (span, raw) = (raw.span(), raw.get_ref());
     let target = match (&raw.tenant, &raw.channel) {
-        (Some(tenant), None) => Target::Tenant(known_tenant(tenant, tenants)?),
+        (Some(tenant), None) => RuleTarget::Tenant(known_tenant(tenant, tenants)?),
         (None, Some(channel)) => {
             let wanted = channel.get_ref();
             match channels.iter().position(|channel| channel.name == *wanted) {
-                Some(index) => Target::Channel(index),
+                Some(index) => RuleTarget::Channel(index),
                 None => {
                     let names = channels.iter().map(|channel| channel.name.as_str());
                     let fix = nearest(wanted, names);
@@ -490,7 +490,7 @@ fn range(field: &str, text: Option<&Text>) -> ReadResult<Option<SizeRange>> {
 /// and a channel as the target, beside them.
 fn storage(
     raw: &RawMatch,
-    target: &Target,
+    target: &RuleTarget,
     conditions: &Conditions,
     span: &Range<usize>,
 ) -> ReadResult<StorageConditions> {
@@ -511,7 +511,7 @@ fn storage(
         let message = "offset: a request to a key has none";
         return wrong(offset.span(), message, "remove the key or the offset");
     }
-    if let Target::Channel(_) = target {
+    if let RuleTarget::Channel(_) = target {
         let message = "match: volume and key are known to gateways, which have no channels";
         return wrong(span.clone(), message, r#"write tenant = "NAME""#);
     }
@@ -643,8 +643,8 @@ mod tests {
         assert_eq!(policy.tenants[0].minimum_share, Some(Portion(750_000)));
         assert_eq!(policy.tenants[1].weight, Policy::WEIGHT);
         assert_eq!(policy.channels[0].gates.len(), 6);
-        assert_eq!(policy.matches[0].target, Target::Channel(0));
-        assert_eq!(policy.matches[1].target, Target::Tenant(TenantId(2)));
+        assert_eq!(policy.matches[0].target, RuleTarget::Channel(0));
+        assert_eq!(policy.matches[1].target, RuleTarget::Tenant(TenantId(2)));
         assert_eq!(policy.matches[1].storage.volume, ["backup-*"]);
         assert_eq!(policy.matches[1].storage.key, ["b:"]);
         assert_eq!(policy.matches[2].conditions.process, ["tar", "restic"]);

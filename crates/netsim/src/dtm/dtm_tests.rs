@@ -81,7 +81,7 @@ fn without_an_epsilon_windows_freeze() {
 
 #[test]
 fn service_as_printed_does_not_converge() {
-    let paper = |plan: DtmPlan| DtmPlan { service: Service::Paper, ..plan };
+    let paper = |plan: DtmPlan| DtmPlan { service: LinkService::Paper, ..plan };
     comes_to(&paper(classes(25, 0.1)), [26.4, 26.4, 16.7], [1.9, 1.26, 1.0], [148., 141., 161.]);
     comes_to(&paper(classes(98, 0.1)), [22.8, 22.8, 16.7], [2.2, 1.46, 1.0], [129., 90., 166.]);
     for (window, high, quality) in [(10.0, 38.3, 1.30), (8.333 * 25.0, 38.3, 1.30)] {
@@ -212,7 +212,7 @@ proptest! {
             seed,
             threshold,
             delay: Span(delay * 1_000),
-            service: if paper { Service::Paper } else { Service::Fcfs },
+            service: if paper { LinkService::Paper } else { LinkService::Fcfs },
             slots: 60,
             flow: rates.iter().zip(1..).map(flow).collect(),
             ..good()

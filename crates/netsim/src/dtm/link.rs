@@ -5,8 +5,8 @@ use tidegate_algo::congestion::qtcp::Qtcp;
 use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Bytes, Span, Time};
 
-use super::outcome::{DtmReport, Flow, Slot};
-use super::{CongestionControl, DtmPlan, RoundTrip, Sender, Service};
+use super::outcome::{DtmFlow, DtmReport, TimeSlot};
+use super::{CongestionControl, DtmPlan, LinkService, RoundTrip, Sender};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Arriving;
@@ -135,8 +135,8 @@ impl End {
     }
 
     /// The state of this end, as the outcome shows it.
-    fn seen(&self) -> Flow {
-        Flow {
+    fn seen(&self) -> DtmFlow {
+        DtmFlow {
             window: self.window,
             alpha: self.alpha,
             quality: self.cc.quality().factor(),
@@ -174,7 +174,7 @@ impl<'a> SharedLink<'a> {
     }
 
     /// One slot that begins at `now`, after one of length `last`.
-    fn slot(&mut self, now: Picoseconds, last: Option<f64>) -> Slot {
+    fn slot(&mut self, now: Picoseconds, last: Option<f64>) -> TimeSlot {
         let queue: f64 = self.ends.iter().map(|end| end.queue).sum();
         let threshold = f64::from(self.plan.threshold);
         let marked = if queue >= threshold { 1.0 - (threshold - 1.0) / queue } else { 0.0 };
@@ -190,7 +190,7 @@ impl<'a> SharedLink<'a> {
             end.send(self.plan, now, marked);
         }
         self.serve(length);
-        Slot { at: now, length, marked, queue: self.ends.iter().map(|end| end.queue).sum() }
+        TimeSlot { at: now, length, marked, queue: self.ends.iter().map(|end| end.queue).sum() }
     }
 
     /// Eq. 14, or first come, first served.
@@ -200,8 +200,8 @@ impl<'a> SharedLink<'a> {
         for end in &mut self.ends {
             let waiting = end.queue + end.sent;
             end.served = match self.plan.service {
-                Service::Fcfs => waiting * part,
-                Service::Paper => waiting.min(end.promised * length),
+                LinkService::Fcfs => waiting * part,
+                LinkService::Paper => waiting.min(end.promised * length),
             };
             end.queue = waiting - end.served;
         }

@@ -9,7 +9,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// The link in one slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slot {
+pub struct TimeSlot {
     /// When it began. Packets come from 0, the first slot begins after a bare round trip.
     pub at: Picoseconds,
     /// `R`, in nanoseconds.
@@ -22,7 +22,7 @@ pub struct Slot {
 
 /// One flow in one slot; packets of which there are parts, as the model has them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flow {
+pub struct DtmFlow {
     /// `W`, in packets.
     pub window: f64,
     /// `alpha`.
@@ -46,10 +46,10 @@ pub struct DtmReport {
     /// latency.
     pub promised: Vec<Option<f64>>,
     /// All slots.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<TimeSlot>,
     /// Packets that the link carries in a nanosecond.
     capacity: f64,
-    flows: Vec<Flow>,
+    flows: Vec<DtmFlow>,
 }
 
 impl DtmReport {
@@ -68,13 +68,13 @@ impl DtmReport {
         }
     }
 
-    pub(super) fn push(&mut self, slot: Slot, flows: impl Iterator<Item = Flow>) {
+    pub(super) fn push(&mut self, slot: TimeSlot, flows: impl Iterator<Item = DtmFlow>) {
         self.slots.push(slot);
         self.flows.extend(flows);
     }
 
     /// The flows in one slot.
-    pub fn flows(&self, slot: usize) -> &[Flow] {
+    pub fn flows(&self, slot: usize) -> &[DtmFlow] {
         let count = self.names.len();
         &self.flows[slot * count..(slot + 1) * count]
     }
@@ -88,7 +88,7 @@ impl DtmReport {
     }
 
     /// The mean of something of each flow in these slots.
-    pub fn means(&self, slots: Range<usize>, of: fn(&Flow) -> f64) -> Vec<f64> {
+    pub fn means(&self, slots: Range<usize>, of: fn(&DtmFlow) -> f64) -> Vec<f64> {
         let count = slots.len().max(1) as f64;
         let sum =
             |flow: usize| -> f64 { slots.clone().map(|slot| of(&self.flows(slot)[flow])).sum() };
@@ -162,8 +162,8 @@ impl DtmReport {
         writeln!(to, "{heads}")?;
         for (at, slot) in self.slots.iter().enumerate() {
             for (name, flow) in self.names.iter().zip(self.flows(at)) {
-                let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
-                let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
+                let TimeSlot { at: Picoseconds(begun), length, marked, queue } = *slot;
+                let DtmFlow { window, alpha, quality, queue: own, sent, served } = *flow;
                 // A name may have a comma, or a quotation mark, which is doubled.
                 let name = name.replace('"', "\"\"");
                 writeln!(

@@ -11,22 +11,22 @@
 //! its way, or one device. So if 8 are outstanding, and 3 commands and 1 response are on their way,
 //! drives have 4.
 
-use super::server::Server;
+use super::server::SimServer;
 use super::simulation::E2eSim;
-use crate::net::Fault;
-use tidegate_sim::event::Queue;
+use crate::net::InvariantViolation;
+use tidegate_sim::event::EventQueue;
 
-impl<Q: Queue<super::simulation::E2eEvent>> E2eSim<'_, Q> {
+impl<Q: EventQueue<super::simulation::E2eEvent>> E2eSim<'_, Q> {
     /// Checks everything but the insides of devices.
     pub(super) fn check(&self) {
         let now = self.context.now;
-        if let Err(fault @ Fault::Count { .. }) = self.context.network.check() {
+        if let Err(fault @ InvariantViolation::Count { .. }) = self.context.network.check() {
             panic!("at {now}: {fault}");
         }
         self.transport.check();
         let waiting: usize = self.connections.iter().map(|one| one.waiting.len()).sum();
         let begun = self.exchanges.len() - self.announced as usize;
-        let devices: usize = self.servers.iter().map(Server::outstanding).sum();
+        let devices: usize = self.servers.iter().map(SimServer::outstanding).sum();
         let counted = waiting + self.transport.under_way() + devices;
         assert_eq!(counted, begun, "places of requests and requests, at {now}");
         if self.scenario.storage.is_some() {

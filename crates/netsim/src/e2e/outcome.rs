@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Rate, Span};
 
 use super::hops::Hop;
-use crate::net::{Counters, Fault};
+use crate::net::{Counters, InvariantViolation};
 use tidegate_sim::workload;
 
 /// Results of a run, up to its end.
@@ -19,7 +19,7 @@ pub struct E2eReport {
     /// How many events happened.
     pub events: u64,
     /// Results of each application, in the order of the scenario.
-    pub applications: Vec<Service>,
+    pub applications: Vec<ServiceReport>,
     /// Counters of ports, of switches and of hosts' NICs, that sent packets in the counted time.
     pub ports: Vec<Egress>,
     /// Series of each class at each port; empty unless the run requests them.
@@ -27,12 +27,12 @@ pub struct E2eReport {
     /// How far the moments of series are apart.
     pub sample: Span,
     /// The fault of its network at the end, if any: mostly, queues wait for each other for good.
-    pub fault: Option<Fault>,
+    pub fault: Option<InvariantViolation>,
 }
 
 /// Results of an application.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Service {
+pub struct ServiceReport {
     /// Its name.
     pub name: String,
     /// Its class.
@@ -109,7 +109,7 @@ impl Amount {
     }
 }
 
-impl Service {
+impl ServiceReport {
     pub(super) fn new(workload: &workload::WorkloadPlan) -> Self {
         // It grows with the longest time: the bounds of a run of 1,000 s would take a fourth of a
         // megabyte for each application.
@@ -187,14 +187,14 @@ impl E2eReport {
     }
 
     /// Moments that are counted.
-    pub fn moments<'a>(&self, service: &'a Service) -> &'a [Moment] {
+    pub fn moments<'a>(&self, service: &'a ServiceReport) -> &'a [Moment] {
         let skipped = self.skip.0.div_ceil(self.sample.0) as usize;
         service.series.get(skipped..).unwrap_or_default()
     }
 
     /// Bits per second of something that happened to an application, on average over the moments
     /// that are counted.
-    pub fn rate(&self, service: &Service, what: impl Fn(&Moment) -> u64) -> f64 {
+    pub fn rate(&self, service: &ServiceReport, what: impl Fn(&Moment) -> u64) -> f64 {
         let moments = self.moments(service);
         let bytes: u64 = moments.iter().map(what).sum();
         let seconds = self.sample.as_seconds() * moments.len().max(1) as f64;

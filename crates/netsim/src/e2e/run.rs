@@ -15,7 +15,7 @@ pub use super::request_source::Input;
 use super::request_source::Open;
 use super::scenario::Scenario;
 use super::simulation::{E2eEvent, E2eSim};
-use tidegate_sim::event::{Events, Heap, Queue};
+use tidegate_sim::event::{EventQueue, Events, Heap};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn go<Q: Queue<E2eEvent> + Default>(
+fn go<Q: EventQueue<E2eEvent> + Default>(
     run: Run<'_>,
     mut goes_on: impl FnMut(&Progress) -> bool,
 ) -> Result<E2eReport, ScenarioError> {

@@ -148,7 +148,7 @@ pub struct Application {
     pub to: Vec<u32>,
     /// The device of a server that it uses.
     #[serde(default)]
-    pub device: Device,
+    pub device: ServerDevice,
     /// Its workload, with its name and class.
     pub workload: workload::WorkloadPlan,
     /// The class that servers and drives take its requests for, where they go by a tag of their
@@ -179,7 +179,7 @@ pub struct Application {
 /// The device of a server that an application uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Device {
+pub enum ServerDevice {
     /// Its drives.
     #[default]
     Drive,
@@ -284,11 +284,11 @@ impl Scenario {
         let is_one = one.weight.is_none() || one.latency.is_none();
         must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {
-            return must(*device == Device::Drive, "device: there is no storage");
+            return must(*device == ServerDevice::Drive, "device: there is no storage");
         };
         let serves = self.targets(one).iter().all(|host| storage.servers.contains(host));
         must(serves, "to: only servers, where there is storage")?;
-        let there = *device == Device::Drive || storage.memory.is_some();
+        let there = *device == ServerDevice::Drive || storage.memory.is_some();
         must(there, "device: servers have no storage.memory")
     }
 

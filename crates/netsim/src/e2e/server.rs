@@ -4,13 +4,13 @@
 use tidegate_model::{Bytes, Class, Operation};
 
 use super::location::StripeLocation;
-use super::scenario::{Device, Storage};
-use crate::storage::{self, Command, Direction, Memory, SECTOR, Ssd};
+use super::scenario::{ServerDevice, Storage};
+use crate::storage::{self, Direction, DriveCommand, Memory, SECTOR, Ssd};
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::IoRequest;
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct SimServer {
     drives: Vec<Ssd>,
     memory: Option<Memory>,
     /// Requests that its memory has not completed.
@@ -24,7 +24,7 @@ pub(super) enum ServerEvent {
     Memory(u64),
 }
 
-impl Server {
+impl SimServer {
     /// Number `number` of the servers of a run.
     pub(super) fn new(plan: &Storage, seed: u64, number: u64) -> Self {
         let drives = u64::from(plan.drives);
@@ -54,7 +54,7 @@ impl Server {
         later: &mut impl FnMut(Picoseconds, ServerEvent),
     ) {
         let Wanted { request, class, location, tag, .. } = *wanted;
-        if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
+        if let (ServerDevice::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
             let done = memory.take(now, location.at, request.bytes.0 as u32);
             self.in_memory += 1;
             return later(done, ServerEvent::Memory(tag));
@@ -63,7 +63,7 @@ impl Server {
         let is_read = request.operation == Operation::Read;
         let direction = if is_read { Direction::Read } else { Direction::Write };
         let (at, bytes) = on_drive(location.at, request.bytes, drive.capacity());
-        let command = Command { direction, class, at, bytes, tag };
+        let command = DriveCommand { direction, class, at, bytes, tag };
         drive.submit(now, queue, command, &mut |at, event| {
             later(at, ServerEvent::Drive(location.drive, event));
         });
@@ -97,7 +97,7 @@ pub(super) struct Wanted {
     pub(super) request: IoRequest,
     /// Its class at the drives of this server.
     pub(super) class: Class,
-    pub(super) device: Device,
+    pub(super) device: ServerDevice,
     pub(super) location: StripeLocation,
     /// Comes back when it is done.
     pub(super) tag: u64,

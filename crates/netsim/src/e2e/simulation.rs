@@ -9,16 +9,16 @@ use tidegate_model::{Class, Rate, Span};
 
 use super::command::MessageKind;
 use super::hops::Hops;
-use super::outcome::{E2eReport, Egress, Moment, Service};
+use super::outcome::{E2eReport, Egress, Moment, ServiceReport};
 use super::promises::{Links, ShareGroup};
 use super::request_source::{Open, RequestSource};
 use super::scenario::{Application, REQUESTS_MAX, Scenario};
-use super::server::{self, Server, Wanted};
+use super::server::{self, SimServer, Wanted};
 use crate::net::packet::{FlowId, Packet};
 use crate::net::{self, Counters, Host, Network, PortId};
 use crate::slots::Slots;
-use crate::transport::{self, FlowPlan, FlowRoute, Message, Out, Transport};
-use tidegate_sim::event::Queue;
+use crate::transport::{self, FlowMessage, FlowPlan, FlowRoute, Out, Transport};
+use tidegate_sim::event::EventQueue;
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::IoRequest;
@@ -48,7 +48,7 @@ pub(super) struct SimContext<Q> {
     arrived: VecDeque<(FlowId, u64)>,
 }
 
-impl<Q: Queue<E2eEvent>> Out for SimContext<Q> {
+impl<Q: EventQueue<E2eEvent>> Out for SimContext<Q> {
     #[inline]
     fn send(&mut self, packet: Packet) {
         let events = &mut self.events;
@@ -76,11 +76,11 @@ pub(super) struct E2eSim<'a, Q> {
     pub(super) context: SimContext<Q>,
     pub(super) transport: Transport,
     links: Links,
-    pub(super) servers: Vec<Server>,
-    applications: Vec<Running>,
-    pub(super) connections: Vec<Connection>,
+    pub(super) servers: Vec<SimServer>,
+    applications: Vec<RunningApplication>,
+    pub(super) connections: Vec<AppConnection>,
     /// By flow.
-    flows: Vec<Flow>,
+    flows: Vec<FlowState>,
     /// Those with a promise that have sent something since the last update, or are still busy.
     awake: Vec<FlowId>,
     pub(super) exchanges: Slots<Exchange>,
@@ -97,7 +97,7 @@ pub(super) struct E2eSim<'a, Q> {
 }
 
 /// An application under way.
-struct Running {
+struct RunningApplication {
     source: RequestSource,
     /// Its connections, in the order of what it sends to.
     first: usize,
@@ -105,7 +105,7 @@ struct Running {
     /// Which of them is next, without storage.
     next_target: usize,
     deadline: Option<Picoseconds>,
-    service: Service,
+    service: ServiceReport,
     /// Data that devices finished since the last moment, in bytes.
     stored: u64,
     /// Payload that had arrived there and back at the last moment.
@@ -114,7 +114,7 @@ struct Running {
 
 /// An application and a host that it sends to.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct AppConnection {
     there: FlowId,
     /// None without storage.
     back: Option<FlowId>,
@@ -126,7 +126,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flow {
+struct FlowState {
     /// Whether it goes by promises of its class.
     is_promised: bool,
     /// Whether the next update of promises includes it.
@@ -155,7 +155,7 @@ pub(super) struct Exchange {
     submitted: Picoseconds,
 }
 
-impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
+impl<'a, Q: EventQueue<E2eEvent> + Default> E2eSim<'a, Q> {
     pub(super) fn new(
         scenario: &'a Scenario,
         mut open: Open<'_>,
@@ -170,7 +170,7 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
         let (now, events, arrived) = (Picoseconds::ZERO, Q::default(), VecDeque::new());
         let servers = scenario.storage.iter().flat_map(|storage| {
             (0..storage.servers.len() as u64)
-                .map(|number| Server::new(storage, scenario.seed, number))
+                .map(|number| SimServer::new(storage, scenario.seed, number))
         });
         let mut simulation = Self {
             scenario,
@@ -227,15 +227,22 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
             });
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
-            self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
+            self.connections.push(AppConnection {
+                there,
+                back,
+                server,
+                queue,
+                outstanding,
+                waiting,
+            });
         }
-        self.applications.push(Running {
+        self.applications.push(RunningApplication {
             source,
             first,
             targets: targets.len(),
             next_target: 0,
             deadline: application.deadline.map(Picoseconds::from),
-            service: Service::new(&application.workload),
+            service: ServiceReport::new(&application.workload),
             stored: 0,
             passed: [0; 2],
         });
@@ -255,7 +262,7 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
         let is_promised = plan.cc.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
         self.links.add(share_group, shared.filter(|_| is_promised));
-        self.flows.push(Flow { is_promised, is_awake: false, delivered: 0 });
+        self.flows.push(FlowState { is_promised, is_awake: false, delivered: 0 });
         let flow_route = FlowRoute { path, class, line };
         let flow = self.transport.open(plan, flow_route);
         if let Some(latency) = latency {
@@ -367,7 +374,7 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
 
     fn send(&mut self, number: u32, kind: MessageKind) {
         let Exchange { application, connection, request, .. } = *self.exchanges.at(number);
-        let Connection { there, back, .. } = self.connections[connection as usize];
+        let AppConnection { there, back, .. } = self.connections[connection as usize];
         let flow = match (kind, back) {
             (MessageKind::Ready | MessageKind::Response, Some(back)) => back,
             _ => there,
@@ -388,7 +395,7 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
         }
         let deadline = self.applications[application as usize].deadline;
         let deadline = deadline.map(|deadline| request.at.after(deadline));
-        let message = Message { number: kind.message(number), bytes, deadline };
+        let message = FlowMessage { number: kind.message(number), bytes, deadline };
         self.transport.send(self.context.now, flow, message, &mut self.context);
     }
 
@@ -417,7 +424,7 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
         let exchange = self.exchanges.at(number);
         exchange.submitted = now;
         let Exchange { application, connection, request, .. } = *exchange;
-        let Connection { server, queue, .. } = self.connections[connection as usize];
+        let AppConnection { server, queue, .. } = self.connections[connection as usize];
         let targets = self.applications[application as usize].targets as u32;
         let location = self.scenario.locate(request.offset, targets);
         let application = &self.scenario.application[application as usize];
@@ -546,12 +553,12 @@ impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
     }
 }
 
-impl Running {
+impl RunningApplication {
     /// Returns the activity since the last moment, and starts the next one.
-    fn moment(&mut self, connections: &[Connection], transport: &Transport) -> Moment {
+    fn moment(&mut self, connections: &[AppConnection], transport: &Transport) -> Moment {
         let mut moment = Moment { stored: core::mem::take(&mut self.stored), ..Moment::default() };
         let (mut passed, mut busy) = ([0; 2], 0.0);
-        for Connection { there, back, .. } in connections {
+        for AppConnection { there, back, .. } in connections {
             for (flow, passed) in core::iter::once(there).chain(back).zip(&mut passed) {
                 *passed += transport.delivered(*flow);
                 if !transport.is_busy(*flow) {

@@ -30,7 +30,7 @@
 
 use super::line::Wire;
 use super::port::QUEUES;
-use super::switch::{Factor, Pause, Share, Switch};
+use super::switch::{BufferShare, Factor, Pause, Switch};
 
 /// Bytes of a pause frame on the wire: the shortest Ethernet frame.
 pub(super) const NOTE: u16 = 64;
@@ -40,16 +40,16 @@ const LARGEST: u64 = 9_216;
 
 /// The shared memory of one switch.
 #[derive(Clone, Debug)]
-pub(super) struct Buffer {
+pub(super) struct SwitchBuffer {
     /// Of the shared part.
     pub size: u64,
     /// Of the shared part: never less than what is taken. Departures whose time was known on
     /// arrival are subtracted when their port is settled.
     pub used: u64,
-    share: Share,
+    share: BufferShare,
 }
 
-impl Buffer {
+impl SwitchBuffer {
     /// The memory of a switch with so many ports.
     pub(super) fn new(switch: &Switch, ports: usize) -> Self {
         let size = switch.buffer.0.saturating_sub(switch.reserve.0 * ports as u64);
@@ -61,10 +61,10 @@ impl Buffer {
     pub(super) const fn has_space(&self, held: u64, more: u64) -> bool {
         let free = self.size - self.used;
         let limit = match self.share {
-            Share::Whole => return more <= free,
-            Share::Limit(limit) => limit.0,
+            BufferShare::Whole => return more <= free,
+            BufferShare::Limit(limit) => limit.0,
             // At most 2^40 * 2^13.
-            Share::Dynamic(factor) => free * factor.0 as u64 / Factor::ONE.0 as u64,
+            BufferShare::Dynamic(factor) => free * factor.0 as u64 / Factor::ONE.0 as u64,
         };
         more <= free && held + more <= limit
     }

@@ -30,7 +30,7 @@ impl Leaving {
 
 /// The list of a port, without its first: the numbers of the next and of the last; 0 for none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct List {
+pub(super) struct PortList {
     next: u32,
     last: u32,
 }
@@ -55,7 +55,7 @@ impl Lists {
 
     /// Puts one at the end of a list.
     #[inline]
-    pub(super) fn push(&mut self, list: &mut List, left: Leaving) {
+    pub(super) fn push(&mut self, list: &mut PortList, left: Leaving) {
         let link = ListNode { left, next: 0 };
         let number = match self.free {
             0 => {
@@ -78,7 +78,7 @@ impl Lists {
 
     /// Takes the first of a list.
     #[inline]
-    pub(super) fn pop(&mut self, list: &mut List) -> Option<Leaving> {
+    pub(super) fn pop(&mut self, list: &mut PortList) -> Option<Leaving> {
         let number = list.next;
         if number == 0 {
             return None;
@@ -91,11 +91,11 @@ impl Lists {
 
     /// Has the ends of a list brought near. Of no meaning otherwise.
     #[inline]
-    pub(super) fn prefetch(&self, list: List) -> u64 {
+    pub(super) fn prefetch(&self, list: PortList) -> u64 {
         [list.next, list.last].iter().fold(0, |sum, at| sum ^ self.links[*at as usize].left.at.0)
     }
 
-    pub(super) fn iter(&self, list: List) -> impl Iterator<Item = &Leaving> {
+    pub(super) fn iter(&self, list: PortList) -> impl Iterator<Item = &Leaving> {
         let mut number = list.next;
         core::iter::from_fn(move || {
             let link = self.links.get(number as usize).filter(|_| number != 0)?;
@@ -116,7 +116,7 @@ mod tests {
         #[test]
         fn they_are_queues(acts in prop::collection::vec((0usize..3, any::<bool>()), 0..200)) {
             let mut lists = Lists::new();
-            let mut ours = [List::default(); 3];
+            let mut ours = [PortList::default(); 3];
             let mut oracle: [VecDeque<u64>; 3] = Default::default();
             for (number, (which, is_push)) in (0..).zip(acts) {
                 if is_push {
@@ -138,7 +138,7 @@ mod tests {
     /// A slot that became free is taken again.
     #[test]
     fn they_take_as_much_memory_as_is_ever_used_at_a_time() {
-        let (mut lists, mut list) = (Lists::new(), List::default());
+        let (mut lists, mut list) = (Lists::new(), PortList::default());
         for number in 0..1_000 {
             lists.push(&mut list, Leaving { at: Picoseconds(number), ..Leaving::NONE });
             if number % 10 == 9 {

@@ -30,14 +30,14 @@
 
 use tidegate_model::{Class, Rate};
 
-use super::buffer::{Buffer, Ingress, NOTE};
+use super::buffer::{Ingress, NOTE, SwitchBuffer};
 use super::leaving::{Leaving, Lists};
 use super::line::Wire;
 use super::packet::{FlowId, Mark, Packet, PacketKind};
 use super::port::{NO_SWITCH, Note, Port};
 use super::queue_stats::Counters;
 use super::route::{END, Path, Paths};
-use super::switch::{Depth, Marking, Pause, Service, Switch};
+use super::switch::{Depth, Marking, Pause, PortService, Switch};
 use super::topology::{Graph, Host};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must};
@@ -45,7 +45,7 @@ use tidegate_sim::time::Picoseconds;
 
 mod check;
 
-pub use check::{Fault, Stuck};
+pub use check::{InvariantViolation, Stuck};
 
 /// Events of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct Network {
     wires: Vec<Wire>,
     ports: Vec<Port>,
     leaving: Lists,
-    buffers: Vec<Buffer>,
+    buffers: Vec<SwitchBuffer>,
     /// By port, if there are pauses.
     ingress: Vec<Ingress>,
     paths: Paths,
@@ -100,7 +100,7 @@ pub struct PacketCounts {
 
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    service: Service,
+    service: PortService,
     weights: Option<[u16; 3]>,
     marking: Marking,
     reserve: u64,
@@ -144,7 +144,7 @@ impl Network {
                 own.len()
             );
             must(least <= switch.buffer.0, &small)?;
-            buffers.push(Buffer::new(switch, own.len()));
+            buffers.push(SwitchBuffer::new(switch, own.len()));
         }
         let counts = PacketCounts::default();
         let ingress = if switch.pause.is_some() { ingress } else { Vec::new() };
@@ -557,8 +557,9 @@ fn number_of(wires: &mut Vec<Wire>, wire: Wire) -> u32 {
 impl Rules {
     fn new(switch: &Switch) -> Self {
         let Switch { service, marking, pause, .. } = *switch;
-        let weights = if let Service::Weighted(weights) = service { Some(weights) } else { None };
-        let is_ordered = service == Service::Fifo && pause.is_none();
+        let weights =
+            if let PortService::Weighted(weights) = service { Some(weights) } else { None };
+        let is_ordered = service == PortService::Fifo && pause.is_none();
         let is_computed = is_ordered && !switch.departure_events;
         Self { service, weights, marking, reserve: switch.reserve.0, pause, is_computed }
     }

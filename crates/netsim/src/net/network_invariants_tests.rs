@@ -58,7 +58,7 @@ fn topology(circles: bool) -> impl Strategy<Value = Topology> {
                 cables.push(cable(name("s", one % switches), name("s", other), *rate, *delay));
             }
         }
-        Topology::List(List {
+        Topology::List(ListedTopology {
             hosts: (0..hosts.len()).map(|host| name("h", host)).collect(),
             switches: (0..switches).map(|switch| name("s", switch)).collect(),
             links: cables,
@@ -81,20 +81,20 @@ fn case(circles: bool) -> impl Strategy<Value = Case> {
     })
 }
 
-fn service() -> impl Strategy<Value = Service> {
+fn service() -> impl Strategy<Value = PortService> {
     prop_oneof![
-        2 => Just(Service::Fifo),
-        1 => Just(Service::UrgentFirst),
-        1 => [1u16..5, 1u16..5, 1u16..5].prop_map(Service::Weighted),
+        2 => Just(PortService::Fifo),
+        1 => Just(PortService::UrgentFirst),
+        1 => [1u16..5, 1u16..5, 1u16..5].prop_map(PortService::Weighted),
     ]
 }
 
 /// Buffers of a few packets to some hundred, so that there is loss, and there is none.
 fn switch() -> impl Strategy<Value = Switch> {
     let share = prop_oneof![
-        Just(Share::Whole),
-        (5_000u64..100_000).prop_map(|limit| Share::Limit(Bytes(limit))),
-        (16u32..1_024).prop_map(|parts| Share::Dynamic(Factor(parts))),
+        Just(BufferShare::Whole),
+        (5_000u64..100_000).prop_map(|limit| BufferShare::Limit(Bytes(limit))),
+        (16u32..1_024).prop_map(|parts| BufferShare::Dynamic(Factor(parts))),
     ];
     let marking = prop_oneof![
         Just(Marking::None),
@@ -144,7 +144,7 @@ proptest! {
     /// One event for each hop, and two: the same, where no packets meet in one picosecond.
     #[test]
     fn departures_can_be_computed(case in case(true), switch in switch()) {
-        let switch = Switch { service: Service::Fifo, ..switch };
+        let switch = Switch { service: PortService::Fifo, ..switch };
         let computed = outcome(case.world(&switch));
         let events = outcome(case.world(&Switch { departure_events: true, ..switch }));
         prop_assume!(!computed.0);
@@ -185,7 +185,7 @@ proptest! {
         weighted: bool,
         sends in prop::collection::vec((0u64..20_000_000, 0u32..3, 64u16..1_502), 50..300),
     ) {
-        let service = if weighted { Service::Weighted([3, 2, 1]) } else { Service::UrgentFirst };
+        let service = if weighted { PortService::Weighted([3, 2, 1]) } else { PortService::UrgentFirst };
         let mut world = TestNetwork::new(&star(4), &Switch { service, ..plain() });
         let paths: Vec<Path> = (0..3).map(|flow| world.connect(flow, flow, 3)).collect();
         for (at, flow, wire) in sends {
@@ -245,7 +245,7 @@ proptest! {
 /// Saturated queues get bytes by their weights, whatever the sizes of their packets.
 #[test]
 fn weights_are_shares_of_bytes() {
-    let service = Service::Weighted([3, 2, 1]);
+    let service = PortService::Weighted([3, 2, 1]);
     let mut world = TestNetwork::new(&star(4), &Switch { service, ..plain() });
     for flow in 0..3u32 {
         let path = world.connect(flow, flow, 3);
@@ -294,7 +294,7 @@ fn the_reserve_is_for_urgent_packets() {
 #[test]
 fn a_dynamic_share_keeps_some_free() {
     for (targets, expected) in [(1u32, 150_000), (2, 100_000)] {
-        let share = Share::Dynamic(Factor::ONE);
+        let share = BufferShare::Dynamic(Factor::ONE);
         let mut world =
             TestNetwork::new(&star(8), &Switch { share, ..Switch::plain(Bytes(300_000)) });
         for flow in 0..6u32 {

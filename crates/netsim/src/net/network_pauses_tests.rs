@@ -65,7 +65,7 @@ fn less_headroom_loses() {
 #[test]
 fn pauses_are_by_class() {
     let pause = Some(Pause { at: Bytes(50_000), resume: Bytes(40_000), headroom: None });
-    let service = Service::Weighted([1, 1, 1]);
+    let service = PortService::Weighted([1, 1, 1]);
     let mut world = TestNetwork::new(&star(5), &Switch { pause, service, ..plain() });
     // Hosts 0 to 2 overload host 3 with low; host 0 sends a little of high to host 4 besides.
     for flow in 0..3 {
@@ -100,7 +100,7 @@ fn circle(at: u64) -> TestNetwork {
         }
     }
     let names = |kind: &str| (0..5).map(|node| format!("{kind}{node}")).collect();
-    let list = Topology::List(List { hosts: names("h"), switches: names("s"), links });
+    let list = Topology::List(ListedTopology { hosts: names("h"), switches: names("s"), links });
     let pause = Some(Pause { at: Bytes(at), resume: Bytes(at / 2), headroom: None });
     let mut world = TestNetwork::new(&list, &Switch { pause, ..Switch::plain(Bytes(100_000_000)) });
     for flow in 0..5 {
@@ -122,7 +122,7 @@ fn a_circle_of_pauses_is_found() {
     }
     // Nothing happens any more, and packets are left.
     assert!(world.network.counts().delivered < 5_000);
-    let Some(Fault::Deadlock(stuck)) = found else { panic!("{found:?}") };
+    let Some(InvariantViolation::Deadlock(stuck)) = found else { panic!("{found:?}") };
     assert!(stuck.len() >= 5, "{stuck:?}");
     let text = world.network.check().unwrap_err().to_string();
     for node in 0..5 {

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use tidegate_model::{Bytes, Portion, Rate, Span};
 
 use super::super::packet::PacketKind;
-use super::super::switch::{Factor, Red, Share};
-use super::super::{Cable, Line, List, Star, Topology};
+use super::super::switch::{BufferShare, Factor, Red};
+use super::super::{Cable, Line, ListedTopology, Star, Topology};
 use super::*;
-use tidegate_sim::event::{Heap, Queue, Wheel};
+use tidegate_sim::event::{EventQueue, Heap, Wheel};
 
 #[path = "network_invariants_tests.rs"]
 mod invariants;
@@ -175,7 +175,7 @@ fn times_are_exact() {
 /// A line that is offered 190 % is busy without a gap, and counts what it did.
 #[test]
 fn a_saturated_line_is_never_idle() {
-    for service in [Service::Fifo, Service::UrgentFirst, Service::Weighted([3, 2, 1])] {
+    for service in [PortService::Fifo, PortService::UrgentFirst, PortService::Weighted([3, 2, 1])] {
         let mut world = TestNetwork::new(&star(4), &Switch { service, ..plain() });
         for flow in 0..3 {
             let path = world.connect(flow, flow, 3);

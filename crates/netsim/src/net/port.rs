@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::Class;
 
-use super::leaving::{Leaving, List, Lists};
+use super::leaving::{Leaving, Lists, PortList};
 use super::packet::Packet;
 use super::queue_stats::{Counters, Losses, QueueStats};
 use tidegate_sim::rng::Stream;
@@ -66,7 +66,7 @@ pub(super) struct Port {
     filled: u8,
     current_queue: u8,
     /// The packets that leave after the first, in this order.
-    others: List,
+    others: PortList,
     pub(super) queues: [QueueContent; QUEUES],
     pub(super) queue_stats: [QueueStats; QUEUES],
 }
@@ -130,7 +130,7 @@ impl Port {
             paused: 0,
             filled: 0,
             current_queue: 1,
-            others: List::default(),
+            others: PortList::default(),
             queues: Default::default(),
             queue_stats: Default::default(),
         }

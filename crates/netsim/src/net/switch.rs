@@ -41,13 +41,13 @@ pub struct Switch {
     pub buffer: Bytes,
     /// How much of it one queue may take.
     #[serde(default)]
-    pub share: Share,
+    pub share: BufferShare,
     /// How much of it is set aside at each port for urgent packets.
     #[serde(default, deserialize_with = "text")]
     pub reserve: Bytes,
     /// In which order a port sends.
     #[serde(default)]
-    pub service: Service,
+    pub service: PortService,
     /// When a packet is marked.
     #[serde(default)]
     pub marking: Marking,
@@ -63,7 +63,7 @@ pub struct Switch {
 /// How much of a buffer one queue may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Share {
+pub enum BufferShare {
     /// All of it.
     #[default]
     Whole,
@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for Factor {
 /// In which order a port sends what waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Service {
+pub enum PortService {
     /// In the order of arrival, whatever the class.
     #[default]
     Fifo,
@@ -109,7 +109,7 @@ pub enum Service {
     Weighted([u16; 3]),
 }
 
-impl Service {
+impl PortService {
     #[inline]
     pub(super) const fn queue(self, class: Class) -> usize {
         match (self, class) {
@@ -225,9 +225,9 @@ impl Switch {
     pub const fn plain(buffer: Bytes) -> Self {
         Self {
             buffer,
-            share: Share::Whole,
+            share: BufferShare::Whole,
             reserve: Bytes::ZERO,
-            service: Service::Fifo,
+            service: PortService::Fifo,
             marking: Marking::None,
             pause: None,
             departure_events: false,
@@ -239,10 +239,10 @@ impl Switch {
         let fits = (1..=1 << 40).contains(&self.buffer.0);
         must(fits, "switch.buffer: from \"1B\" to \"1TiB\"")?;
         must(self.reserve <= self.buffer, "switch.reserve: at most switch.buffer")?;
-        if let Share::Limit(limit) = self.share {
+        if let BufferShare::Limit(limit) = self.share {
             must(limit.0 > 0, "switch.share.limit: at least \"1B\", or no packet is let in")?;
         }
-        if let Service::Weighted(weights) = self.service {
+        if let PortService::Weighted(weights) = self.service {
             let fit = weights.iter().all(|weight| (1..=1_000).contains(weight));
             must(fit, "switch.service.weighted: weights from 1 to 1000")?;
         }

@@ -86,7 +86,7 @@ pub enum Topology {
     /// A fat tree.
     FatTree(FatTree),
     /// Any nodes and links.
-    List(List),
+    List(ListedTopology),
 }
 
 /// Senders (hosts from 0) and receivers (as many, after them) on the two ends of one link.
@@ -124,7 +124,7 @@ pub struct FatTree {
 /// Any nodes and links.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct List {
+pub struct ListedTopology {
     /// The names of hosts.
     pub hosts: Vec<String>,
     /// The names of switches.
@@ -249,7 +249,7 @@ impl FatTree {
     }
 }
 
-impl List {
+impl ListedTopology {
     fn graph(&self) -> Result<Graph, ScenarioError> {
         let mut numbers = BTreeMap::new();
         for (number, name) in (0..).zip(self.hosts.iter().chain(&self.switches)) {

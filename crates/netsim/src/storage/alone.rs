@@ -8,14 +8,14 @@ use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::parameters::Parameters;
-use super::ssd::{Command, Completion, Direction, Ssd, SsdCounters, SsdEvent};
-use tidegate_sim::event::{Events, Queue};
+use super::ssd::{Completion, Direction, DriveCommand, Ssd, SsdCounters, SsdEvent};
+use tidegate_sim::event::{EventQueue, Events};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 
 /// A source of commands for a drive.
 #[derive(Clone, Debug)]
-pub struct Flow {
+pub struct CommandFlow {
     /// The class of its queue and commands.
     pub class: Class,
     /// When it sends requests.
@@ -98,7 +98,7 @@ enum SimEvent {
 struct DriveSim<'a> {
     drive: Ssd,
     events: Events<SimEvent>,
-    flows: &'a [Flow],
+    flows: &'a [CommandFlow],
     random: Vec<Stream>,
     served: Vec<Served>,
     until: Picoseconds,
@@ -110,7 +110,12 @@ struct DriveSim<'a> {
 /// # Panics
 /// If a flow has no sizes, or one that is not of whole sectors or larger than its part of the
 /// drive; or if the drive loses a command.
-pub fn run(parameters: &Parameters, flows: &[Flow], length: Length, seed: u64) -> DriveReport {
+pub fn run(
+    parameters: &Parameters,
+    flows: &[CommandFlow],
+    length: Length,
+    seed: u64,
+) -> DriveReport {
     let mut drive = Ssd::new(parameters, seed, 0);
     flows.iter().for_each(|flow| {
         drive.add_queue(flow.class);
@@ -183,7 +188,7 @@ impl DriveSim<'_> {
     }
 
     fn submit_next(&mut self, now: Picoseconds, flow: usize) {
-        let Flow { class, reads, sizes, spread, .. } = &self.flows[flow];
+        let CommandFlow { class, reads, sizes, spread, .. } = &self.flows[flow];
         let random = &mut self.random[flow];
         let all = sizes.iter().map(|(_, weight)| weight).sum();
         let mut drawn = if sizes.len() > 1 { random.below(all) } else { 0 };
@@ -198,7 +203,7 @@ impl DriveSim<'_> {
         let at = Bytes(random.below(area / u64::from(bytes)) * u64::from(bytes));
         let is_read = *reads == Portion::WHOLE || random.happens(reads.0);
         let direction = if is_read { Direction::Read } else { Direction::Write };
-        let command = Command { direction, class: *class, at, bytes, tag: 0 };
+        let command = DriveCommand { direction, class: *class, at, bytes, tag: 0 };
         let Self { drive, events, .. } = self;
         drive.submit(now, flow, command, &mut |at, event| {
             events.push(at, SimEvent::Drive(event));

@@ -153,7 +153,7 @@ pub(super) struct Flash {
     channels: Vec<Channel>,
     chips: Vec<Chip>,
     operations: Slots<Operation>,
-    times: parameters::Times,
+    times: parameters::CellTimes,
     bus: parameters::Channel,
     cleaning_first: bool,
     done: [u64; 6],

@@ -287,7 +287,7 @@ fn age(plane: &mut Plane, parameters: &Parameters, mut random: Stream) {
 mod tests {
     use super::super::parameters::{Choice, Cleaning, Geometry};
     use super::*;
-    use tidegate_sim::event::{Events, Queue};
+    use tidegate_sim::event::{EventQueue, Events};
 
     /// One chip with one plane of 24 blocks.
     fn media() -> Media {

@@ -38,15 +38,15 @@ pub struct Parameters {
     /// How many of everything there are.
     pub geometry: Geometry,
     /// How long the cells take.
-    pub times: Times,
+    pub times: CellTimes,
     /// The bus between the controller and the chips of a channel.
     pub channel: Channel,
     /// The link between the host and the controller.
     pub link: HostLinkParameters,
     /// How commands come in.
-    pub host: Host,
+    pub host: HostInterface,
     /// The order of service before each chip, and of writes that wait for room in the cache.
-    pub chip_queues: Order,
+    pub chip_queues: CommandOrder,
     /// Memory in which writes are taken over before they are programmed.
     pub cache: Cache,
     /// How blocks become free again.
@@ -112,7 +112,7 @@ impl Geometry {
 /// How long the cells take, each from 1 ns to 1 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Times {
+pub struct CellTimes {
     /// To read a page into the chip's register; default 75 us.
     #[serde(deserialize_with = "text")]
     pub read: Span,
@@ -124,7 +124,7 @@ pub struct Times {
     pub erase: Span,
 }
 
-impl Default for Times {
+impl Default for CellTimes {
     fn default() -> Self {
         Self { read: Span(75_000), program: Span(750_000), erase: Span(3_800_000) }
     }
@@ -183,24 +183,24 @@ impl Default for HostLinkParameters {
 /// How commands come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Host {
+pub struct HostInterface {
     /// From which submission queue the next command is fetched; default in turn, one at a time.
-    pub arbitration: Order,
+    pub arbitration: CommandOrder,
     /// How many commands are in the controller at a time, of all queues together, 1 to 65,535;
     /// default 512. The others wait in their queues, where arbitration decides.
     pub fetch_limit: u32,
 }
 
-impl Default for Host {
+impl Default for HostInterface {
     fn default() -> Self {
-        Self { arbitration: Order::RoundRobin(RoundRobinBurst::default()), fetch_limit: 512 }
+        Self { arbitration: CommandOrder::RoundRobin(RoundRobinBurst::default()), fetch_limit: 512 }
     }
 }
 
 /// The order of service: [`Arbitration`], as it is written in a file. Default: by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum CommandOrder {
     /// First come, first served.
     #[default]
     Arrival,
@@ -245,7 +245,7 @@ impl Default for Shares {
     }
 }
 
-impl Order {
+impl CommandOrder {
     /// The same for an arbiter.
     pub const fn arbitration(self) -> Arbitration {
         match self {

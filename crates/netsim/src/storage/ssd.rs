@@ -54,7 +54,7 @@ pub enum Direction {
 
 /// A host's command to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct DriveCommand {
     /// Read or write.
     pub direction: Direction,
     /// Its class, for the queues inside the drive.
@@ -73,7 +73,7 @@ pub struct Completion {
     /// The queue into which it was put.
     pub queue: usize,
     /// The command.
-    pub command: Command,
+    pub command: DriveCommand,
     /// When it was put there.
     pub submitted: Picoseconds,
 }
@@ -100,7 +100,7 @@ enum EventKind {
 #[derive(Debug)]
 struct Active {
     queue: usize,
-    command: Command,
+    command: DriveCommand,
     submitted: Picoseconds,
     /// Pages that are not done.
     left: u32,
@@ -145,7 +145,7 @@ pub struct SsdCounters {
 /// ```
 #[derive(Debug)]
 pub struct Ssd {
-    queues: Arbiter<(Picoseconds, Command)>,
+    queues: Arbiter<(Picoseconds, DriveCommand)>,
     fetch_limit: usize,
     active: Slots<Active>,
     link: HostLink,
@@ -217,10 +217,10 @@ impl Ssd {
         &mut self,
         now: Picoseconds,
         queue: usize,
-        command: Command,
+        command: DriveCommand,
         later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) {
-        let Command { at, bytes, .. } = command;
+        let DriveCommand { at, bytes, .. } = command;
         let is_whole = bytes.is_multiple_of(SECTOR) && at.0.is_multiple_of(u64::from(SECTOR));
         let fits = at.0 + u64::from(bytes) <= self.capacity.0 && (1..=1 << 30).contains(&bytes);
         assert!(is_whole && fits, "{bytes} bytes at {at} of a drive of {}", self.capacity);
@@ -249,7 +249,7 @@ impl Ssd {
     ) -> Option<Completion> {
         match event.0 {
             EventKind::Fetched(slot) => {
-                let Command { direction, at, bytes, .. } = self.active.at(slot).command;
+                let DriveCommand { direction, at, bytes, .. } = self.active.at(slot).command;
                 match direction {
                     Direction::Read => self.read(now, slot, later),
                     Direction::Write => {
@@ -293,7 +293,7 @@ impl Ssd {
     /// The pages of a command, each with one bit for every sector that it touches; noted as left.
     fn split(&mut self, slot: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let page = u64::from(self.page_bytes / SECTOR);
-        let Active { command: Command { at, bytes, .. }, left, .. } = self.active.at(slot);
+        let Active { command: DriveCommand { at, bytes, .. }, left, .. } = self.active.at(slot);
         let first = at.0 / u64::from(SECTOR);
         let end = first + u64::from(*bytes / SECTOR);
         let pages = first / page..end.div_ceil(page);
@@ -373,7 +373,8 @@ impl Ssd {
         slot: u32,
         later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) {
-        let Active { command: Command { direction, bytes, .. }, left, .. } = self.active.at(slot);
+        let Active { command: DriveCommand { direction, bytes, .. }, left, .. } =
+            self.active.at(slot);
         *left -= 1;
         if *left == 0 {
             let data = (*direction == Direction::Read).then_some(*bytes);

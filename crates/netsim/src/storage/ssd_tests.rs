@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use tidegate_model::{Portion, Span};
 
-use super::super::parameters::{self, Choice, Cleaning, Geometry, Order, Shares};
+use super::super::parameters::{self, Choice, Cleaning, CommandOrder, Geometry, Shares};
 use super::*;
-use tidegate_sim::event::{Events, Queue};
+use tidegate_sim::event::{EventQueue, Events};
 use tidegate_sim::rng::Stream;
 
 fn small() -> Parameters {
@@ -19,7 +19,7 @@ fn small() -> Parameters {
             pages: 8,
             page: Bytes(8_192),
         },
-        chip_queues: Order::Weighted(Shares::default()),
+        chip_queues: CommandOrder::Weighted(Shares::default()),
         cleaning: Cleaning {
             spare: Portion(350_000),
             threshold: Portion(150_000),
@@ -73,7 +73,7 @@ proptest! {
             let bytes = SECTOR * random.within(1, 64) as u32;
             let sectors = (drive.capacity().0 - u64::from(bytes)) / u64::from(SECTOR);
             let at = Bytes(random.within(0, sectors) * u64::from(SECTOR));
-            let command = Command { direction, class, at, bytes, tag: submitted };
+            let command = DriveCommand { direction, class, at, bytes, tag: submitted };
             drive.submit(now, queue, command, &mut |at, event| events.push(at, event));
             submitted += 1;
         };

@@ -32,7 +32,7 @@ use tidegate_model::{Span, Time};
 use super::cc::{Control, Depth, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
-use super::{FlowEvent, FlowParameters, Message, Out, What};
+use super::{FlowEvent, FlowMessage, FlowParameters, Out, What};
 use crate::net::packet::{Mark, Packet, PacketKind};
 use tidegate_sim::alarm::Alarm;
 use tidegate_sim::time::Picoseconds;
@@ -160,7 +160,7 @@ impl Sender {
     pub(super) fn enqueue(
         &mut self,
         now: Picoseconds,
-        message: &Message,
+        message: &FlowMessage,
         parameters: &FlowParameters,
         out: &mut impl Out,
     ) -> u64 {

@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use tidegate_sim::event::{Heap, Queue, Wheel};
+use tidegate_sim::event::{EventQueue, Heap, Wheel};
 use tidegate_sim::rng::Stream;
 
 const LINE: Rate = Rate(12_500_000_000);
@@ -24,7 +24,7 @@ struct Harm {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SimEvent {
-    Send(Message),
+    Send(FlowMessage),
     Packet(Packet),
     Flow(FlowEvent),
     /// No packet passed it for long.
@@ -43,7 +43,7 @@ struct Pipe<Q> {
     lost: u64,
 }
 
-impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
+impl<Q: EventQueue<SimEvent>> Out for Pipe<Q> {
     fn send(&mut self, packet: Packet) {
         let mut packet = packet;
         let is_data = packet.kind == PacketKind::Data;
@@ -86,7 +86,7 @@ impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
 
 /// Carries messages of these sizes, each asked for so many microseconds after the one before, until
 /// nothing happens any more. Returns the arrivals, the counts of repeats, and the lost packets.
-fn carry<Q: Queue<SimEvent> + Default>(
+fn carry<Q: EventQueue<SimEvent> + Default>(
     plan: &FlowPlan,
     harm: Harm,
     messages: &[(u64, u64)],
@@ -101,7 +101,7 @@ fn carry<Q: Queue<SimEvent> + Default>(
         at = at.after(micros(*gap));
         sum += bytes;
         let deadline = Some(at.after(micros(99)));
-        pipe.queue.push(at, SimEvent::Send(Message { number, bytes: *bytes, deadline }));
+        pipe.queue.push(at, SimEvent::Send(FlowMessage { number, bytes: *bytes, deadline }));
     }
     let mut events = 0;
     while let Some((now, event)) = pipe.queue.pop() {
@@ -253,7 +253,7 @@ pub(super) fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
 fn timeouts_double() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
     let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), ROUTE);
-    let message = Message { number: 0, bytes: 100, deadline: None };
+    let message = FlowMessage { number: 0, bytes: 100, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     for _ in 0..3 {
         let (at, event) = void.event.take().unwrap();
@@ -278,7 +278,7 @@ fn timeouts_double() {
 fn a_window_is_halved_once_for_all_that_is_lost() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
     let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), ROUTE);
-    let message = Message { number: 0, bytes: 14_480, deadline: None };
+    let message = FlowMessage { number: 0, bytes: 14_480, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     assert_eq!(void.sent.len(), 10);
     // The first and the fourth are missing.

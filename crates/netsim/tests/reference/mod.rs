@@ -6,14 +6,14 @@
 //! are given.
 
 use tidegate_model::{Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Arrivals, DriveReport, Flow, Length, run};
-use tidegate_netsim::storage::{Order, Parameters, Shares};
+use tidegate_netsim::storage::alone::{Arrivals, CommandFlow, DriveReport, Length, run};
+use tidegate_netsim::storage::{CommandOrder, Parameters, Shares};
 
 /// One load, and what MQSim gives for its first flow: microseconds, commands per second.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) cache: bool,
-    pub(crate) flows: Vec<Flow>,
+    pub(crate) flows: Vec<CommandFlow>,
     pub(crate) milliseconds: u64,
     pub(crate) mean: [f64; 2],
     pub(crate) p50: [f64; 2],
@@ -26,8 +26,8 @@ pub(crate) struct Row {
 }
 
 /// A flow that keeps so many commands of one size outstanding.
-fn flow(class: Class, reads: bool, bytes: u32, depth: u32) -> Flow {
-    Flow {
+fn flow(class: Class, reads: bool, bytes: u32, depth: u32) -> CommandFlow {
+    CommandFlow {
         class,
         arrivals: Arrivals::Closed(depth),
         reads: if reads { Portion::WHOLE } else { Portion(0) },
@@ -122,7 +122,7 @@ impl Row {
         drive.cache.writes = self.cache;
         if self.flows.len() > 1 {
             let shares = Shares { high: 4, medium: 2, low: 1, burst: 1 };
-            drive.chip_queues = Order::Weighted(shares);
+            drive.chip_queues = CommandOrder::Weighted(shares);
         }
         drive
     }

@@ -15,7 +15,7 @@ use crate::threads;
 
 /// Threads that do blocking work. As many as there may be requests at the device: fewer would form
 /// a second queue, which the scheduler does not control.
-pub(crate) struct Pool {
+pub(crate) struct ThreadPool {
     shared: Arc<PoolState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -25,17 +25,17 @@ struct PoolState {
     has_priorities: bool,
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
-    queue: Mutex<Queue>,
+    queue: Mutex<WorkQueue>,
     is_filled: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct WorkQueue {
     work: VecDeque<Work>,
     is_ending: bool,
 }
 
-impl Pool {
+impl ThreadPool {
     /// Starts `count` threads that finish into `sink`. With `has_priorities` a job has the I/O
     /// priority of its class.
     pub(crate) fn start(
@@ -61,7 +61,7 @@ impl Pool {
     }
 }
 
-impl Engine for Pool {
+impl Engine for ThreadPool {
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>) {
         let mut queue = lock(&self.shared.queue);
         if queue.is_ending {

@@ -2,9 +2,9 @@
 //!
 //! A submitting thread puts the transfers of its batch into the ring and notifies the kernel once;
 //! one thread waits for completions. Work that is no transfer of whole pages past the cache goes to
-//! a [`Pool`]. So does a transfer that was short or failed: the pool repeats it with plain calls,
-//! and its result is final. Reads and writes may be done twice, and so one module handles all
-//! errors.
+//! a [`ThreadPool`]. So does a transfer that was short or failed: the pool repeats it with plain
+//! calls, and its result is final. Reads and writes may be done twice, and so one module handles
+//! all errors.
 
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use tidegate_fabric::buffer::Buffer;
 
-use super::pool::Pool;
+use super::pool::ThreadPool;
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
 use crate::store::{Medium, Transfer};
@@ -44,7 +44,7 @@ struct RingState {
     slots: Mutex<Slots>,
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
-    pool: Pool,
+    pool: ThreadPool,
     /// Whether a transfer has the I/O priority of its class.
     has_priorities: bool,
     /// Whether the kernel is out of memory, for a test.
@@ -100,7 +100,7 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let threads = THREADS_MAX.min(depth as usize);
-        let pool = Pool::start(threads, has_priorities, medium.clone(), sink.clone())?;
+        let pool = ThreadPool::start(threads, has_priorities, medium.clone(), sink.clone())?;
         let shared = Arc::new(RingState {
             ring,
             slots: Mutex::default(),

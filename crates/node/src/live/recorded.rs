@@ -12,7 +12,7 @@ use tidegate_fabric::clock::Clock;
 use tidegate_fabric::service::Command;
 use tidegate_model::{Tag, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
-use tidegate_proto::node::{Config, Node, NodeStatus, Output, Request, Slot, threads};
+use tidegate_proto::node::{Config, Node, NodeRequest, NodeStatus, Output, Slot, threads};
 
 use crate::engine::{Body, Work};
 use crate::mutex::{MultiThreaded, lock};
@@ -300,14 +300,14 @@ impl threads::Clock for Repeated<'_> {
 
 struct Replay {
     node: Node<Key>,
-    at_device: Vec<Request<Key>>,
+    at_device: Vec<NodeRequest<Key>>,
 }
 
 impl Replay {
     /// Those with these keys, which are at the device.
-    fn take(&mut self, keys: &[Key]) -> Vec<Request<Key>> {
+    fn take(&mut self, keys: &[Key]) -> Vec<NodeRequest<Key>> {
         let position =
-            |all: &[Request<Key>], key| all.iter().position(|request| request.body == key);
+            |all: &[NodeRequest<Key>], key| all.iter().position(|request| request.body == key);
         let take = |key: &Key| {
             let at = position(&self.at_device, *key);
             self.at_device.swap_remove(at.expect("a request that was dispatched"))
@@ -316,7 +316,7 @@ impl Replay {
     }
 
     /// Makes requests as they were made.
-    fn make(&self, made: &[Made]) -> Vec<Request<Key>> {
+    fn make(&self, made: &[Made]) -> Vec<NodeRequest<Key>> {
         let request = |made: &Made| {
             self.node.request(made.slot, (made.command, made.length), &made.tag, made.key)
         };
@@ -324,7 +324,7 @@ impl Replay {
     }
 
     fn call(&mut self, input: &Input, cancelled: &[Key], clock: Repeated<'_>) -> Returned {
-        let keys = |batch: &[Request<Key>]| batch.iter().map(|request| request.body).collect();
+        let keys = |batch: &[NodeRequest<Key>]| batch.iter().map(|request| request.body).collect();
         let mut returned = Returned::default();
         match input {
             Input::Submit(made, before) => {
@@ -358,7 +358,7 @@ impl Replay {
                 let mut finished = self.take(finished);
                 let mut batch = batch.as_ref().map(|before| self.take(before));
                 let mut follow = follow.iter().map(|made| self.make(made));
-                let follow = |_: &mut Request<Key>, next: &mut Vec<Request<Key>>| {
+                let follow = |_: &mut NodeRequest<Key>, next: &mut Vec<NodeRequest<Key>>| {
                     next.extend(follow.next().into_iter().flatten());
                 };
                 self.node.finish(*home, clock, &mut finished, batch.as_mut(), follow);

@@ -176,8 +176,13 @@ impl Client {
     /// Whether a value can be stored.
     fn has_room(&self) -> bool {
         let rest = Span(200_000_000);
-        let settings =
-            kv::Settings { outstanding: 1, locations: 0, extent: 1, session_slot: None, rest };
+        let settings = kv::ClientSettings {
+            outstanding: 1,
+            locations: 0,
+            extent: 1,
+            session_slot: None,
+            rest,
+        };
         let shm = Shm::new(self.memory.clone(), 16).until_left(region_layout::LEFT);
         let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
         let mut outcomes = Vec::new();
@@ -191,8 +196,13 @@ impl Client {
     /// A store in the memory that works, with what is under this key.
     fn get_and_put(&self, key: &[u8]) -> Option<Vec<u8>> {
         let rest = Span(200_000_000);
-        let settings =
-            kv::Settings { outstanding: 4, locations: 0, extent: 4, session_slot: None, rest };
+        let settings = kv::ClientSettings {
+            outstanding: 4,
+            locations: 0,
+            extent: 4,
+            session_slot: None,
+            rest,
+        };
         let shm = Shm::new(self.memory.clone(), 16).until_left(region_layout::LEFT);
         let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
         let run = |client: &mut kv::Client<Shm>| {
@@ -311,8 +321,13 @@ fn use_up_blocks(memory: &Arc<Region>) {
     let layout = Opening::at_once(Shm::new(memory.clone(), 1), region_layout::DATA).unwrap();
     loop {
         let rest = Span(0);
-        let settings =
-            kv::Settings { outstanding: 1, locations: 0, extent: 64, session_slot: None, rest };
+        let settings = kv::ClientSettings {
+            outstanding: 1,
+            locations: 0,
+            extent: 64,
+            session_slot: None,
+            rest,
+        };
         let shm = Shm::new(memory.clone(), 16);
         let mut client = kv::Client::new(shm, layout, settings).unwrap();
         let mut outcomes = Vec::new();

@@ -22,7 +22,7 @@ use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
 use tidegate_model::{Span, Time};
-use tidegate_onesided::data_node::rnic::Request;
+use tidegate_onesided::data_node::rnic::ConnectRequest;
 use tidegate_onesided::data_node::{ClientIdentity, Hello, ToClient, VERSION, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::ToDataNode;
@@ -102,7 +102,7 @@ struct ClientConnection {
 enum Expected {
     Hello(Decoder<Hello>),
     /// It has a session slot, and requests a connection of the node's RNIC.
-    Request(Decoder<Request>),
+    Request(Decoder<ConnectRequest>),
     /// None: the client only disconnects.
     Silence,
 }
@@ -112,7 +112,7 @@ enum Received {
     /// No complete message.
     Nothing,
     Hello,
-    Request(Request),
+    Request(ConnectRequest),
 }
 
 pub(super) struct Endpoint {
@@ -359,7 +359,7 @@ impl Endpoint {
     }
 
     /// Connects a client's RNIC to the memory.
-    fn connect_rnic(&mut self, token: u64, request: &Request) {
+    fn connect_rnic(&mut self, token: u64, request: &ConnectRequest) {
         let connection = self.connections.get_mut(&token);
         let Some((rnic, connection)) = self.host.rnic().zip(connection) else { return };
         let connected = rnic.connect(request).map_err(io::Error::other);

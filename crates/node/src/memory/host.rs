@@ -27,7 +27,7 @@ use tidegate_model::{Bytes, Policy, Span, Time};
 use tidegate_onesided::data_node::{
     self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, VERSION, Welcome,
 };
-use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, SessionParameters, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
@@ -87,12 +87,12 @@ pub(super) struct Host {
     clock: Clock,
     /// The RNIC by which clients reach the memory, where they do not map it.
     rnic: Option<Rnic>,
-    inner: Mutex<Inner>,
+    inner: Mutex<HostState>,
     /// The monitor's thread, which rests while no client has a session slot.
     pulse: OnceLock<Thread>,
 }
 
-struct Inner {
+struct HostState {
     region: Arc<Region>,
     monitor: Monitor<Own>,
     sweeper: Sweeper,
@@ -156,7 +156,7 @@ impl Host {
         let orphans = BTreeSet::new();
         let sweeper = sweeper(&node, rnic.as_ref(), &region, true)?;
         let inspector = Inspector::new(&node, &region).map_err(StartError::Store)?;
-        let inner = Mutex::new(Inner {
+        let inner = Mutex::new(HostState {
             region,
             monitor,
             sweeper,
@@ -243,8 +243,9 @@ impl Host {
         if let Some(structure) = inner.damaged {
             return Err(Halt::Damaged(structure));
         }
-        let Inner { monitor, sweeper, inspector, share_agent, orphans, is_lost, damaged, .. } =
-            &mut *inner;
+        let HostState {
+            monitor, sweeper, inspector, share_agent, orphans, is_lost, damaged, ..
+        } = &mut *inner;
         let now = self.clock.now();
         let is_idle = |share_agent: &ShareAgent, monitor: &Monitor<Own>| {
             share_agent.registry.session_count() == 0
@@ -336,7 +337,7 @@ impl Host {
         }
         let now = self.clock.now();
         inner.inspector.wake(now);
-        let Inner { monitor, share_agent, orphans, .. } = inner;
+        let HostState { monitor, share_agent, orphans, .. } = inner;
         let tenant = tenant(share_agent.policy(), identity, hello).map_err(Denied::Refused)?;
         let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
         let session_slot = match hello.is_bare {
@@ -362,7 +363,7 @@ impl Host {
 
     /// Takes a client's session slot back, if it has one.
     pub(super) fn leave(&self, session_slot: Option<u16>) {
-        let Inner { monitor, sweeper, share_agent, .. } = &mut *lock(&self.inner);
+        let HostState { monitor, sweeper, share_agent, .. } = &mut *lock(&self.inner);
         if let Some(session_slot) = session_slot {
             share_agent.registry.leave(session_slot);
             monitor.dismiss(session_slot);
@@ -403,7 +404,7 @@ impl Host {
 
     /// Handles a message of the controller.
     pub(super) fn receive(&self, message: ToDataNode) {
-        let Inner { monitor, share_agent, .. } = &mut *lock(&self.inner);
+        let HostState { monitor, share_agent, .. } = &mut *lock(&self.inner);
         share_agent.on_message(message, monitor);
         if share_agent.is_owed() {
             tracing::warn!("promises exceed this node's capacity; the node tries again");
@@ -504,7 +505,7 @@ fn monitor(
     let parameters =
         SessionParameters { rules: data_node::rules(rules), period, local_rate: client.0 };
     let session_slots = session_slots as u16;
-    let settings = Settings { parameters, profile, session_slots, window };
+    let settings = MonitorSettings { parameters, profile, session_slots, window };
     // A line of reports and one of grants for each session slot, and the header.
     let buffers = 2 * u32::from(session_slots).div_ceil(64) + 1;
     let remote = Own::new(rnic, region, buffers)?;
@@ -740,7 +741,8 @@ mod tests {
         let mut opening = Opening::new(shm, region_layout::DATA);
         while !opening.poll(Time::ZERO).unwrap() {}
         let (locations, extent, rest) = (8, 16, Span::ZERO);
-        let settings = kv::Settings { outstanding: 8, locations, extent, session_slot: None, rest };
+        let settings =
+            kv::ClientSettings { outstanding: 8, locations, extent, session_slot: None, rest };
         opening.client(settings).unwrap()
     }
 

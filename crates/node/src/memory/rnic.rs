@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_fabric::memory::verbs::{self, ClientNumber, Device, RdmaError, Verbs};
+use tidegate_fabric::memory::verbs::{self, ClientNumber, RdmaDevice, RdmaError, Verbs};
 use tidegate_model::Time;
-use tidegate_onesided::data_node::rnic::{Answer, Request};
+use tidegate_onesided::data_node::rnic::{Answer, ConnectRequest};
 use tidegate_onesided::one_sided::{Done, Lost, Post, PostError, RemoteMemory};
 
 use crate::mutex::lock;
@@ -38,7 +38,7 @@ const WINDOW: u32 = 64;
 /// An RNIC, and the memory that clients reach through it.
 pub(super) struct Rnic {
     // Connecting a client takes milliseconds on some RNICs, and the monitor has no time for that.
-    host: Mutex<verbs::Host>,
+    host: Mutex<verbs::RdmaHost>,
 }
 
 impl Rnic {
@@ -47,16 +47,19 @@ impl Rnic {
     /// # Errors
     /// If there is none, or the process may not lock so much memory.
     pub(super) fn open(name: Option<&str>, region: &Arc<Region>) -> Result<Self, RdmaError> {
-        let device = Device::open(name)?;
+        let device = RdmaDevice::open(name)?;
         tracing::info!(device = device.name(), "clients reach the memory by RDMA");
-        Ok(Self { host: Mutex::new(verbs::Host::new(&device, region.clone())?) })
+        Ok(Self { host: Mutex::new(verbs::RdmaHost::new(&device, region.clone())?) })
     }
 
     /// Connects a client's RNIC.
     ///
     /// # Errors
     /// If the request is invalid, or the RNIC has no more queue pairs.
-    pub(super) fn connect(&self, request: &Request) -> Result<(ClientNumber, Answer), RdmaError> {
+    pub(super) fn connect(
+        &self,
+        request: &ConnectRequest,
+    ) -> Result<(ClientNumber, Answer), RdmaError> {
         lock(&self.host).admit(request)
     }
 

@@ -217,7 +217,7 @@ mod tests {
 
     /// A client that puts a key and dies with the blocks that it has not used.
     fn put_and_die(region: &Arc<Region>, layout: Layout) -> Answer {
-        let settings = kv::Settings {
+        let settings = kv::ClientSettings {
             outstanding: 4,
             locations: 0,
             extent: 16,
@@ -292,7 +292,7 @@ mod tests {
     fn a_pass_that_finds_nothing_is_not_made_again_at_once() {
         let (region, layout, _) = store(true);
         let mut sweeper = Sweeper::new(own(&region), &region, Span::SECOND, true).unwrap();
-        let settings = kv::Settings {
+        let settings = kv::ClientSettings {
             outstanding: 1,
             locations: 0,
             extent: 1,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Reactor;
-use tidegate_fabric::remote::{Notice, Remote, Settings};
+use tidegate_fabric::remote::{LinkSettings, Notice, Remote};
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Uuid;
@@ -35,7 +35,7 @@ impl Worker {
 
     /// The same, as this link.
     pub(crate) fn of(address: &Address, identity: LinkIdentity) -> Self {
-        let remote = Remote::new(Settings::new(address.clone(), identity), 1);
+        let remote = Remote::new(LinkSettings::new(address.clone(), identity), 1);
         Self { reactor: Reactor::new().unwrap(), remote, begun: Instant::now(), done: Vec::new() }
     }
 

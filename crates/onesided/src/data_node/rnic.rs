@@ -7,7 +7,7 @@
 //! # Mechanism
 //! Hello and welcome come first, as for every client, so the node has identified the client and
 //! given it a session slot. Then the client, which has its window from the welcome, makes its queue
-//! pairs and sends a [`Request`]. The node makes as many, connects them, and sends an [`Answer`].
+//! pairs and sends a [`ConnectRequest`]. The node makes as many, connects them, and sends an [`Answer`].
 //!
 //! ```text
 //!  client ── Hello ──▶ node        who, for whom
@@ -52,7 +52,7 @@ pub struct QueueAddress {
 
 /// A client's request to connect its RNIC to the node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct ConnectRequest {
     /// Its side.
     pub client: Endpoint,
 }
@@ -106,7 +106,7 @@ mod tests {
         let address = "00000000000000000000ffff0a000001";
         let queues = "0211ef9baf05ac02ef9baf05";
         assert_eq!(
-            frame(&Request { client: endpoint.clone() }),
+            frame(&ConnectRequest { client: endpoint.clone() }),
             format!("20000000{address}00031080{queues}"),
         );
         let answer =

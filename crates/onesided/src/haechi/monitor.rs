@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::admission::Capacity;
 use tidegate_algo::onesided::capacity::{Estimator, Profile, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::Pool as Books;
+use tidegate_algo::onesided::monitor::TokenAccount as Books;
 use tidegate_algo::onesided::{Mode, Period};
 use tidegate_model::{Span, Time};
 
@@ -39,7 +39,7 @@ use closing::Closing;
 pub use event::{Denied, MonitorEvent, Summary};
 
 use super::port::word;
-use super::words::{self, GRANT, Grant, Pool, REPORT};
+use super::words::{self, GRANT, Grant, PoolWord, REPORT};
 use super::{SessionParameters, region_layout};
 use crate::one_sided::{BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 use crate::session_slots::Slots;
@@ -62,7 +62,7 @@ const LINE: usize = (region_layout::LINE / WORD) as usize;
 
 /// The settings that a monitor is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct MonitorSettings {
     /// Parameters that the monitor agrees on with its clients.
     pub parameters: SessionParameters,
     /// The measured performance of the node, from profiling.
@@ -102,7 +102,7 @@ const WRITE: u64 = 4;
 #[derive(Debug)]
 pub struct Monitor<F> {
     remote: F,
-    settings: Settings,
+    settings: MonitorSettings,
     books: Books,
     estimator: Estimator,
     client_table: ClientTable,
@@ -134,7 +134,7 @@ impl<F: RemoteMemory> Monitor<F> {
     /// # Errors
     /// The connection, if its region has no control area or it has too few buffers for the session
     /// slots.
-    pub fn new(remote: F, settings: Settings, now: Time) -> Result<Self, F> {
+    pub fn new(remote: F, settings: MonitorSettings, now: Time) -> Result<Self, F> {
         let session_slots = settings.session_slots.min(region_layout::SESSION_SLOTS);
         let needed = 2 * u32::from(session_slots.div_ceil(PER_BUFFER)) + 1;
         if remote.region() < region_layout::DATA || remote.buffers() < needed {
@@ -143,7 +143,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let SessionParameters { rules, period, .. } = settings.parameters;
         let mut monitor = Self {
             remote,
-            settings: Settings { session_slots, ..settings },
+            settings: MonitorSettings { session_slots, ..settings },
             books: Books::new(rules, period),
             estimator: Estimator::new(rules.capacity, settings.profile, None),
             client_table: ClientTable::new(session_slots),
@@ -322,7 +322,8 @@ impl<F: RemoteMemory> Monitor<F> {
             LEASE => self.seen_lease = Some(done.word),
             CHANGE => {
                 self.seen = done.word.wrapping_add(self.added);
-                let [before, after] = [done.word, self.seen].map(|word| Pool::read(word).tokens);
+                let [before, after] =
+                    [done.word, self.seen].map(|word| PoolWord::read(word).tokens);
                 match self.step {
                     MonitorStep::Beginning => self.books.opened(after),
                     _ => self.books.changed(before, after),
@@ -426,14 +427,14 @@ impl<F: RemoteMemory> Monitor<F> {
     /// Another monitor has made the pool one of its own period. One that has lost the lease gives
     /// up then; one that has it begins another period, which voids the tokens of both.
     fn is_usurped(&self) -> bool {
-        self.books.period().epoch > 0 && !Pool::read(self.seen).is_of(self.epoch)
+        self.books.period().epoch > 0 && !PoolWord::read(self.seen).is_of(self.epoch)
     }
 
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         // Tokens that were taken since the pool was changed are gone, and must not be given out
         // again. Clients may have reported them already.
-        let tokens = Pool::read(self.seen).tokens;
+        let tokens = PoolWord::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
         self.read_reports(now, events);
         if self
@@ -539,7 +540,7 @@ impl<F: RemoteMemory> Monitor<F> {
         if self.epoch > 0 && self.books.period().epoch > 0 {
             self.shut(now, events);
         }
-        let ahead = Pool::read(self.seen).epoch.wrapping_sub(self.epoch as u16) as i16;
+        let ahead = PoolWord::read(self.seen).epoch.wrapping_sub(self.epoch as u16) as i16;
         let number = words::next(self.epoch + u64::from(ahead.max(0).unsigned_abs()));
         self.client_table.sweep(events);
         self.epoch = number;
@@ -551,7 +552,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let first = self.books.begin(period, capacity, self.client_table.promises());
         self.doubt(now);
         self.write_grants();
-        let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
+        let word = PoolWord::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), MonitorStep::Beginning);
     }
 

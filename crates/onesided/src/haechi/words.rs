@@ -51,14 +51,14 @@ const fn is_of(number: u64, epoch: u64, bits: u32) -> bool {
 
 /// The pool: its period, and its tokens. Below zero, clients took too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolWord {
     /// The last 16 bits of the period's number.
     pub epoch: u16,
     /// Tokens.
     pub tokens: i64,
 }
 
-impl Pool {
+impl PoolWord {
     /// The pool of a period.
     pub const fn word(epoch: u64, tokens: i64) -> u64 {
         epoch << LOW | EMPTY.wrapping_add_signed(tokens)

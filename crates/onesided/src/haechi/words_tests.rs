@@ -19,10 +19,14 @@ fn a_period_has_a_number_that_is_never_zero_in_a_word() {
 
 #[test]
 fn golden_words_of_a_pool() {
-    assert_eq!(Pool::word(0x1_0007, 5), 0x0007_4000_0000_0005);
-    assert_eq!(Pool::word(7, -1), 0x0007_3fff_ffff_ffff, "whoever takes too much borrows nothing");
-    assert_eq!(Pool::read(0x0007_3fff_ffff_fff0), Pool { epoch: 7, tokens: -16 });
-    let pool = Pool { epoch: 7, tokens: 0 };
+    assert_eq!(PoolWord::word(0x1_0007, 5), 0x0007_4000_0000_0005);
+    assert_eq!(
+        PoolWord::word(7, -1),
+        0x0007_3fff_ffff_ffff,
+        "whoever takes too much borrows nothing"
+    );
+    assert_eq!(PoolWord::read(0x0007_3fff_ffff_fff0), PoolWord { epoch: 7, tokens: -16 });
+    let pool = PoolWord { epoch: 7, tokens: 0 };
     assert!(pool.is_of(7) && pool.is_of(0x1_0007) && !pool.is_of(0x1007) && !pool.is_of(8));
 }
 
@@ -126,8 +130,8 @@ fn a_rough_count_is_exact_up_to_63_and_loses_less_than_a_32nd() {
 proptest! {
     #[test]
     fn a_pool_is_read_as_it_was_written(epoch: u64, tokens in -(1_i64 << 45)..1 << 45) {
-        let pool = Pool::read(Pool::word(epoch, tokens));
-        prop_assert_eq!(pool, Pool { epoch: epoch as u16, tokens });
+        let pool = PoolWord::read(PoolWord::word(epoch, tokens));
+        prop_assert_eq!(pool, PoolWord { epoch: epoch as u16, tokens });
         prop_assert!(pool.is_of(epoch));
     }
 

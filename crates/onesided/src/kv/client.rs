@@ -15,7 +15,7 @@ use self::task::{Task, TaskKind};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
 use super::layout::{Layout, LayoutError};
 use super::locations::Locations;
-use super::slot::Slot;
+use super::slot::IndexSlot;
 use super::supply::Supply;
 use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory};
 
@@ -30,7 +30,7 @@ const ASIDE: u64 = 1 << 30;
 
 /// How a client goes about its work.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     /// How many operations may be under way, at least 1. A get or a delete takes one buffer of the
     /// connection, a put two.
     pub outstanding: u32,
@@ -146,8 +146,8 @@ impl<F: RemoteMemory> Client<F> {
     ///
     /// # Panics
     /// If the settings allow no operation, or a billion of them, or extents that are none.
-    pub fn new(remote: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
-        let Settings { outstanding, locations, extent, session_slot, rest } = settings;
+    pub fn new(remote: F, layout: Layout, settings: ClientSettings) -> Result<Self, LayoutError> {
+        let ClientSettings { outstanding, locations, extent, session_slot, rest } = settings;
         assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
         assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
         layout.check(remote.region())?;
@@ -342,7 +342,7 @@ impl<F: RemoteMemory> Client<F> {
         self.post(at, Operation::Read { from, into: BufferPosition { buffer, offset }, length });
     }
 
-    fn swap_word(&mut self, at: u32, slot: u64, expected: Slot, new: Slot) {
+    fn swap_word(&mut self, at: u32, slot: u64, expected: IndexSlot, new: IndexSlot) {
         let slot = self.layout.slot(slot);
         self.post(at, Operation::CompareSwap { at: slot, expected: expected.0, new: new.0 });
     }

@@ -14,7 +14,7 @@
 //! word of zeros always does.
 
 use super::layout::{HEADER, LINE, Layout, POOL_AND_CENSUS, word};
-use super::slot::Slot;
+use super::slot::IndexSlot;
 use crate::integrity::Structure;
 use crate::one_sided::WORD;
 
@@ -103,7 +103,7 @@ impl Inspector {
     fn judge(&self, at: u64, word: u64) -> Option<Structure> {
         let blocks = self.layout.blocks();
         if at < self.layout.ring(0) - self.layout.bucket(0) {
-            let is_sound = word == 0 || Slot(word).is_of(blocks);
+            let is_sound = word == 0 || IndexSlot(word).is_of(blocks);
             return (!is_sound).then_some(Structure::Index);
         }
         (word as u32 >= blocks).then_some(Structure::FreeBlocks)
@@ -142,7 +142,7 @@ mod tests {
         let (layout, clean) = store();
         assert_eq!(found(&mut Inspector::new(layout), &clean), None);
         let last_slot = layout.slot(u64::from(16 * BUCKET_SLOTS) - 1);
-        let good = Slot::new(0xabc, 7, 3, 63);
+        let good = IndexSlot::new(0xabc, 7, 3, 63);
         let cases = [
             (64 + 20, 1, Some(Structure::StoreHeader)),
             (layout.taken(), 64, None),
@@ -155,10 +155,10 @@ mod tests {
             (last_slot, good.claim().0, None),
             (last_slot, good.expelled().0, None),
             (last_slot, good.0 | 3 << 31, Some(Structure::Index)),
-            (last_slot, Slot::new(0xabc, 7, 3, 64).0, Some(Structure::Index)),
-            (last_slot, Slot::new(0xabc, 0, 3, 1).0, Some(Structure::Index)),
-            (last_slot, Slot::new(0xabc, 7, 0, 1).0, Some(Structure::Index)),
-            (last_slot, Slot::new(0xabc, 7, 66, 1).0, Some(Structure::Index)),
+            (last_slot, IndexSlot::new(0xabc, 7, 3, 64).0, Some(Structure::Index)),
+            (last_slot, IndexSlot::new(0xabc, 0, 3, 1).0, Some(Structure::Index)),
+            (last_slot, IndexSlot::new(0xabc, 7, 0, 1).0, Some(Structure::Index)),
+            (last_slot, IndexSlot::new(0xabc, 7, 66, 1).0, Some(Structure::Index)),
             (layout.ring(63), 7 << 32 | 63, None),
             (layout.ring(63), 64, Some(Structure::FreeBlocks)),
             (layout.block(0), u64::MAX, None),

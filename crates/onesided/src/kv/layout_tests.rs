@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::super::slot::{Slot, VERSION_MAX};
+use super::super::slot::{IndexSlot, VERSION_MAX};
 use super::*;
 
 const AREA: Area = Area { at: 128, length: 1 << 20 };
@@ -88,28 +88,28 @@ fn errors_state_the_given_and_the_needed_size() {
 
 #[test]
 fn golden_words_of_slots() {
-    let slot = Slot::new(0xabc, 0x123, 65, 7);
+    let slot = IndexSlot::new(0xabc, 0x123, 65, 7);
     assert_eq!(slot.0, 0xabc1_2382_0000_0007);
     assert_eq!((slot.fingerprint(), slot.version(), slot.lines()), (0xabc, 0x123, 65));
     assert_eq!((slot.length(), slot.block()), (4160, 7));
     assert_eq!((slot.claim().0, slot.expelled().0), (0xabc1_2382_8000_0007, 0xabc1_2383_0000_0007));
     assert_eq!(slot.claim().expelled().claim().valid(), slot);
-    let states = [slot, slot.claim(), slot.expelled(), Slot::EMPTY];
-    assert_eq!(states.map(Slot::has_value), [true, false, false, false]);
-    assert_eq!(states.map(Slot::is_claim), [false, true, false, false]);
-    let all = Slot::new(0xfff, VERSION_MAX, 0x7f, BLOCKS_MAX);
+    let states = [slot, slot.claim(), slot.expelled(), IndexSlot::EMPTY];
+    assert_eq!(states.map(IndexSlot::has_value), [true, false, false, false]);
+    assert_eq!(states.map(IndexSlot::is_claim), [false, true, false, false]);
+    let all = IndexSlot::new(0xfff, VERSION_MAX, 0x7f, BLOCKS_MAX);
     assert_eq!((all.fingerprint(), all.version(), all.lines()), (0xfff, 0xfff, 0x7f));
     assert_eq!(all.block(), BLOCKS_MAX);
 }
 
 #[test]
 fn a_slot_is_believed_if_a_client_can_have_written_it() {
-    let is_of = |version, lines, block| Slot::new(1, version, lines, block).is_of(24);
+    let is_of = |version, lines, block| IndexSlot::new(1, version, lines, block).is_of(24);
     assert!(is_of(1, 1, 0) && is_of(VERSION_MAX, 65, 23));
     assert!(!is_of(1, 1, 24) && !is_of(1, 0, 0) && !is_of(1, 66, 0) && !is_of(0, 1, 0));
-    let slot = Slot::new(1, 1, 1, 0);
+    let slot = IndexSlot::new(1, 1, 1, 0);
     assert!(slot.claim().is_of(24) && slot.expelled().is_of(24));
-    assert!(!Slot(slot.0 | 3 << 31).is_of(24), "no state has both bits");
+    assert!(!IndexSlot(slot.0 | 3 << 31).is_of(24), "no state has both bits");
 }
 
 proptest! {

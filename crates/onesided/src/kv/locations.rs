@@ -10,7 +10,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::slot::Slot;
+use super::slot::IndexSlot;
 
 const WAYS: usize = 4;
 
@@ -19,10 +19,10 @@ struct CachedLocation {
     tag: u32,
     /// The slot's number. There are fewer than 2^32: see [`Locations::learn`].
     slot: u32,
-    word: Slot,
+    word: IndexSlot,
 }
 
-const NOTHING: CachedLocation = CachedLocation { tag: 0, slot: 0, word: Slot::EMPTY };
+const NOTHING: CachedLocation = CachedLocation { tag: 0, slot: 0, word: IndexSlot::EMPTY };
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
@@ -41,7 +41,7 @@ impl Locations {
     }
 
     /// The slot where a key was, and the slot's word.
-    pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
+    pub(super) fn find(&mut self, hash: u64) -> Option<(u64, IndexSlot)> {
         let set = self.set(hash)?;
         // Without a branch: which of them it is can't be guessed, and a processor that guesses
         // right fetches the sets of several gets at a time.
@@ -55,7 +55,7 @@ impl Locations {
     }
 
     /// Remembers where a key is. A slot whose number is too large is not remembered.
-    pub(super) fn learn(&mut self, hash: u64, slot: u64, word: Slot) {
+    pub(super) fn learn(&mut self, hash: u64, slot: u64, word: IndexSlot) {
         let Ok(slot) = u32::try_from(slot) else { return };
         let Some(set) = self.set(hash) else { return };
         let at = set.iter().position(|entry| entry.is(hash)).unwrap_or(WAYS - 1);
@@ -82,7 +82,7 @@ impl Locations {
 
 impl CachedLocation {
     fn is(&self, hash: u64) -> bool {
-        (self.tag == tag(hash)) & (self.word != Slot::EMPTY)
+        (self.tag == tag(hash)) & (self.word != IndexSlot::EMPTY)
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::Time;
 
-use super::client::{Client, Settings};
+use super::client::{Client, ClientSettings};
 use super::layout::{HEADER, Layout, LayoutError};
 use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory};
 
@@ -94,7 +94,7 @@ impl<F: RemoteMemory> Opening<F> {
     ///
     /// # Panics
     /// If [`Self::poll`] has not returned that the header has been read; and as [`Client::new`].
-    pub fn client(self, settings: Settings) -> Result<Client<F>, LayoutError> {
+    pub fn client(self, settings: ClientSettings) -> Result<Client<F>, LayoutError> {
         let layout = self.layout.expect("a header that has been read");
         Client::new(self.remote, layout, settings)
     }

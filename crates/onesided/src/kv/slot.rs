@@ -19,9 +19,9 @@ pub(super) const BLOCKS_MAX: u32 = (1 << 31) - 1;
 
 /// A word of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(pub(super) u64);
+pub(super) struct IndexSlot(pub(super) u64);
 
-impl Slot {
+impl IndexSlot {
     pub(super) const EMPTY: Self = Self(0);
 
     const CLAIM: u64 = 1 << 31;

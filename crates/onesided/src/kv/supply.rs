@@ -17,7 +17,7 @@ use tidegate_model::{Span, Time};
 
 use super::block;
 use super::layout::Free;
-use super::slot::{Slot, VERSION_MAX};
+use super::slot::{IndexSlot, VERSION_MAX};
 
 /// A block, and the version of the next write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Spare {
     }
 
     /// The block that a slot pointed to.
-    pub(super) const fn removed(slot: Slot, round: u64) -> Self {
+    pub(super) const fn removed(slot: IndexSlot, round: u64) -> Self {
         let (block, version) = (slot.block(), slot.version());
         Self { block, version, mark: block::unmarked(version), round }.next()
     }

@@ -50,7 +50,7 @@ use tidegate_model::Time;
 
 use super::block;
 use super::layout::{BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word};
-use super::slot::Slot;
+use super::slot::IndexSlot;
 use crate::one_sided::{
     BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory, WORD,
 };
@@ -277,8 +277,8 @@ impl<F: RemoteMemory> Sweep<F> {
         let first = u64::from(bucket) * u64::from(BUCKET_SLOTS);
         self.batch.clear();
         for (slot, word) in (first..).zip(words).filter(|(_, word)| *word != 0) {
-            self.use_block(u64::from(Slot(word).block()));
-            if Slot(word).has_value() {
+            self.use_block(u64::from(IndexSlot(word).block()));
+            if IndexSlot(word).has_value() {
                 continue;
             }
             match self.claims.binary_search(&(slot, word)) {

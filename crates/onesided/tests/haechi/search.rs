@@ -23,11 +23,11 @@ use std::fmt::{self, Write};
 use std::hash::Hasher;
 
 use tidegate_algo::onesided::engine::{Promise, TokenBalance};
-use tidegate_algo::onesided::monitor::{ClientReport, Pool as Books, SUSPECT};
+use tidegate_algo::onesided::monitor::{ClientReport, SUSPECT, TokenAccount as Books};
 use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::port::GUARD;
-use tidegate_onesided::haechi::words::{self, GRANT, Grant, Pool, REPORT};
+use tidegate_onesided::haechi::words::{self, GRANT, Grant, PoolWord, REPORT};
 
 const HALF: Span = SUSPECT;
 const PERIOD: Span = Span(2 * HALF.0);
@@ -228,7 +228,7 @@ impl State {
             && client.balance.ready() == 0
             && now < client.balance.period().end()
             // After a failure it waits for a while; the word says whether it is worth it.
-            && Pool::read(self.pool).tokens > 0;
+            && PoolWord::read(self.pool).tokens > 0;
         if wants {
             client.answer = Some(self.pool);
             self.pool = self.pool.wrapping_sub(BATCH.into());
@@ -240,7 +240,7 @@ impl State {
         let (now, client) = (self.now, &mut self.clients[who]);
         let Some(word) = client.answer.filter(|_| client.seen == now) else { return false };
         client.answer = None;
-        let (pool, period) = (Pool::read(word), client.balance.period());
+        let (pool, period) = (PoolWord::read(word), client.balance.period());
         if !pool.is_of(period.epoch) {
             client.is_sure = false;
         } else if now < period.end().after(GUARD) {
@@ -262,7 +262,7 @@ impl State {
             Next::Add(add, begins) => {
                 let before = self.pool;
                 self.pool = before.wrapping_add(add);
-                let [before, after] = [before, self.pool].map(|word| Pool::read(word).tokens);
+                let [before, after] = [before, self.pool].map(|word| PoolWord::read(word).tokens);
                 match begins {
                     true => self.books.opened(after),
                     false => self.books.changed(before, after),
@@ -275,7 +275,7 @@ impl State {
 
     fn decide(&mut self) {
         let now = self.now;
-        let tokens = Pool::read(self.pool).tokens;
+        let tokens = PoolWord::read(self.pool).tokens;
         self.books.changed(tokens, tokens);
         let epoch = self.books.period().epoch;
         for (who, report) in self.reports.iter().enumerate() {
@@ -291,7 +291,7 @@ impl State {
             let first = self.books.begin(period, CAPACITY, RESERVED.map(promise));
             (self.void, self.written) = ([false; 2], None);
             self.doubt();
-            let add = Pool::word(epoch, first as i64).wrapping_sub(self.pool);
+            let add = PoolWord::word(epoch, first as i64).wrapping_sub(self.pool);
             self.next = Next::Write(add, true);
             return;
         }
@@ -323,7 +323,7 @@ impl State {
         for epoch in 0..8 {
             assert!(self.used[0][epoch] + self.used[1][epoch] <= CAPACITY, "{self:#?}");
         }
-        let pool = Pool::read(self.pool);
+        let pool = PoolWord::read(self.pool);
         let epoch = self.books.period().epoch;
         let before = matches!(self.next, Next::Write(_, true) | Next::Add(_, true));
         assert!(pool.is_of(epoch - u64::from(before)), "{self:#?}");

@@ -4,8 +4,8 @@ use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::monitor::{Settings, Summary};
-use tidegate_onesided::haechi::words::Pool;
+use tidegate_onesided::haechi::monitor::{MonitorSettings, Summary};
+use tidegate_onesided::haechi::words::PoolWord;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_onesided::one_sided::{BufferPosition, Done, Operation, Post, RemoteMemory};
 
@@ -32,9 +32,9 @@ pub(crate) const fn parameters(rules: Rules) -> SessionParameters {
 }
 
 /// The memory does whatever it is asked, so an estimate could only grow; here it does not.
-pub(crate) const fn settings(rules: Rules) -> Settings {
+pub(crate) const fn settings(rules: Rules) -> MonitorSettings {
     let profile = Profile { mean: CAPACITY, deviation: 50, local: LOCAL, increment: 0, history: 5 };
-    Settings { parameters: parameters(rules), profile, session_slots: 16, window: WINDOW }
+    MonitorSettings { parameters: parameters(rules), profile, session_slots: 16, window: WINDOW }
 }
 
 /// One client: its engine, and what it wants.
@@ -183,8 +183,8 @@ impl HaechiSim {
         self.monitor.books().period().epoch
     }
 
-    pub(crate) fn pool(&self) -> Pool {
-        Pool::read(self.node.word(region_layout::POOL))
+    pub(crate) fn pool(&self) -> PoolWord {
+        PoolWord::read(self.node.word(region_layout::POOL))
     }
 
     /// Operations on data that have happened.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::ClientReport;
-use tidegate_onesided::haechi::words::{self, Grant, Pool};
+use tidegate_onesided::haechi::words::{self, Grant, PoolWord};
 
 /// A report of all that can be told apart.
 const REPORT: ClientReport = ClientReport {
@@ -22,8 +22,8 @@ const REPORT: ClientReport = ClientReport {
 
 #[test]
 fn words_are_these() {
-    assert_eq!(Pool::word(0x1_0002, 0), 0x0002_4000_0000_0000);
-    assert_eq!(Pool::word(2, -1), 0x0002_3FFF_FFFF_FFFF);
+    assert_eq!(PoolWord::word(0x1_0002, 0), 0x0002_4000_0000_0000);
+    assert_eq!(PoolWord::word(2, -1), 0x0002_3FFF_FFFF_FFFF);
     let promise = Promise { reservation: 0x1234, limit: u64::MAX };
     let grant = Grant { epoch: 0x1_0003, is_void: false, is_late: false, batch: 1000, promise };
     assert_eq!(
@@ -72,7 +72,7 @@ proptest! {
 
     #[test]
     fn a_pool_is_read_as_it_was_written(epoch in 0u64..1 << 40, tokens in -(1i64 << 46)..1 << 46) {
-        let pool = Pool::read(Pool::word(epoch, tokens));
+        let pool = PoolWord::read(PoolWord::word(epoch, tokens));
         prop_assert_eq!(pool.tokens, tokens);
         prop_assert!(pool.is_of(epoch) && !pool.is_of(epoch + 1) && pool.is_of(epoch + (1 << 16)));
     }

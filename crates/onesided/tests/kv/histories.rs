@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use tidegate_model::{Span, Time};
-use tidegate_onesided::kv::{Answer, Client, Layout, Settings};
+use tidegate_onesided::kv::{Answer, Client, ClientSettings, Layout};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, LEFT, fresh};
@@ -338,7 +338,8 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
     };
     remote.left = Some(LEFT);
     let (outstanding, rest) = (depth as u32, Span(0));
-    let settings = Settings { outstanding, locations: 8, extent: 4, session_slot: None, rest };
+    let settings =
+        ClientSettings { outstanding, locations: 8, extent: 4, session_slot: None, rest };
     let client = Client::new(remote, layout, settings).unwrap();
     Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }

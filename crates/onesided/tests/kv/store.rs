@@ -7,18 +7,18 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::kv::{
-    Answer, Area, BLOCK, Client, ENTRY_MAX, HEADER, KEY_MAX, LAYOUT_VERSION, Layout, LayoutError,
-    OpenError, Opening, Refused, Settings, VALUE_MAX,
+    Answer, Area, BLOCK, Client, ClientSettings, ENTRY_MAX, HEADER, KEY_MAX, LAYOUT_VERSION,
+    Layout, LayoutError, OpenError, Opening, Refused, VALUE_MAX,
 };
 use tidegate_onesided::one_sided::{Lost, RemoteMemory};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
 
-const SETTINGS: Settings =
-    Settings { outstanding: 4, locations: 64, extent: 4, session_slot: None, rest: Span(0) };
+const SETTINGS: ClientSettings =
+    ClientSettings { outstanding: 4, locations: 64, extent: 4, session_slot: None, rest: Span(0) };
 
-fn client(memory: &Memory, layout: Layout, settings: Settings) -> Client<Double> {
+fn client(memory: &Memory, layout: Layout, settings: ClientSettings) -> Client<Double> {
     let buffers = 2 * settings.outstanding;
     Client::new(Double::new(memory, buffers), layout, settings).unwrap()
 }
@@ -79,7 +79,7 @@ proptest! {
     #[test]
     fn a_store_is_a_map(acts in acts(), capacity in 1..4usize, seed: u64) {
         let (memory, layout) = fresh(4, 40, seed);
-        let settings = [SETTINGS, Settings { locations: 0, ..SETTINGS }];
+        let settings = [SETTINGS, ClientSettings { locations: 0, ..SETTINGS }];
         let mut clients = settings.map(|settings| client(&memory, layout, settings));
         for client in &mut clients {
             client.remote_mut().capacity = capacity;
@@ -168,7 +168,7 @@ fn a_get_takes_one_read_where_the_key_was_seen_and_three_elsewhere() {
 #[test]
 fn a_full_store_is_reported_and_takes_freed_blocks_after_their_rest() {
     let (memory, layout) = fresh(8, 4, 0);
-    let settings = Settings { rest: Span(100), ..SETTINGS };
+    let settings = ClientSettings { rest: Span(100), ..SETTINGS };
     let mut client = client(&memory, layout, settings);
     for key in 0..4u8 {
         assert_eq!(put(&mut client, &[key], b"value"), Answer::Stored);
@@ -257,7 +257,7 @@ fn a_damaged_value_is_stored_anew_or_deleted() {
 #[test]
 fn invalid_requests_are_refused_at_once() {
     let (memory, layout) = fresh(2, 8, 0);
-    let mut client = client(&memory, layout, Settings { outstanding: 2, ..SETTINGS });
+    let mut client = client(&memory, layout, ClientSettings { outstanding: 2, ..SETTINGS });
     assert_eq!(client.get(b"", 0), Err(Refused::Key { bytes: 0 }));
     assert_eq!(client.put(&[0; KEY_MAX + 1], b"", 0), Err(Refused::Key { bytes: KEY_MAX + 1 }));
     let refused = Refused::Value { bytes: 4097, max_bytes: 4096 };
@@ -274,7 +274,7 @@ fn invalid_requests_are_refused_at_once() {
 #[test]
 fn values_that_are_not_released_keep_their_buffers() {
     let (memory, layout) = fresh(2, 8, 0);
-    let mut client = client(&memory, layout, Settings { outstanding: 1, ..SETTINGS });
+    let mut client = client(&memory, layout, ClientSettings { outstanding: 1, ..SETTINGS });
     put(&mut client, b"key", b"value");
     let mut outcomes = Vec::new();
     for _ in 0..2 {
@@ -303,7 +303,7 @@ fn opened(memory: &Memory, at: u64) -> Result<Layout, OpenError> {
     let at_once = Opening::at_once(Double::new(memory, 2), at);
     let mut opening = Opening::new(Double::new(memory, 2), at);
     while !opening.poll(Time(0))? {}
-    let layout = *opening.client(Settings { outstanding: 1, ..SETTINGS }).unwrap().layout();
+    let layout = *opening.client(ClientSettings { outstanding: 1, ..SETTINGS }).unwrap().layout();
     assert_eq!(at_once, Ok(layout));
     Ok(layout)
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::kv::{Answer, Client, Inspector, Layout, Pass, Settings, Sweep};
+use tidegate_onesided::kv::{Answer, Client, ClientSettings, Inspector, Layout, Pass, Sweep};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
@@ -69,7 +69,7 @@ impl SweepSim {
         // As the data node does it before the client hears of its session slot.
         self.memory.borrow_mut()[64 + 128 + usize::from(session_slot) * 8..][..8].fill(0);
         let remote = Double::adverse(&self.memory, 4, seed);
-        let settings = Settings {
+        let settings = ClientSettings {
             outstanding: 2,
             locations: 16,
             extent: 4,
@@ -299,7 +299,7 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
     let (memory, layout) = fresh(BUCKETS, 64, 3);
     let taken = || word(&memory, 64 + 64 + 8);
     for (key, expected) in [1, 2, 3].into_iter().zip([1, 2, 3]) {
-        let settings = Settings {
+        let settings = ClientSettings {
             outstanding: 1,
             locations: 0,
             extent: 8,

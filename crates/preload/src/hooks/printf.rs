@@ -13,7 +13,7 @@ use libc::{FILE, c_char, c_int, c_void};
 
 use crate::ops::stdio::{prints, prints_to};
 use crate::real::{CallResult, Real};
-use crate::stream::Stream;
+use crate::stream::StdioStream;
 
 unsafe extern "C" {
     static mut stdout: *mut FILE;
@@ -106,13 +106,13 @@ macro_rules! listed {
 
 listed! {
     fn to_stream as vfprintf(stream: *mut FILE, format: *const c_char, list: List)
-        = prints[Stream::of(stream)];
+        = prints[StdioStream::of(stream)];
     fn to_stream_checked as __vfprintf_chk(
         stream: *mut FILE, flag: c_int, format: *const c_char, list: List
-    ) = prints[Stream::of(stream)];
-    fn to_output as vprintf(format: *const c_char, list: List) = prints[Stream::of(stdout)];
+    ) = prints[StdioStream::of(stream)];
+    fn to_output as vprintf(format: *const c_char, list: List) = prints[StdioStream::of(stdout)];
     fn to_output_checked as __vprintf_chk(flag: c_int, format: *const c_char, list: List)
-        = prints[Stream::of(stdout)];
+        = prints[StdioStream::of(stdout)];
     fn to_descriptor as vdprintf(fd: c_int, format: *const c_char, list: List) = prints_to[fd];
     fn to_descriptor_checked as __vdprintf_chk(
         fd: c_int, flag: c_int, format: *const c_char, list: List

@@ -9,7 +9,7 @@ use crate::ops::stdio::{
     writes_items,
 };
 use crate::raw::{path, text as text_of};
-use crate::stream::Stream;
+use crate::stream::StdioStream;
 
 unsafe extern "C" {
     static mut stdin: *mut FILE;
@@ -53,65 +53,65 @@ hooks! {
     fn tmpfile() -> *mut FILE = opens_stream[Some(c"/tmp/")];
     fn tmpfile64() -> *mut FILE = opens_stream[Some(c"/tmp/")];
     fn freopen(name: Text, mode: Text, stream: *mut FILE) -> *mut FILE
-        = reopens[Stream::of(stream), path(name)];
+        = reopens[StdioStream::of(stream), path(name)];
     fn freopen64(name: Text, mode: Text, stream: *mut FILE) -> *mut FILE
-        = reopens[Stream::of(stream), path(name)];
-    fn fclose(stream: *mut FILE) -> c_int = closes[Stream::of(stream)];
-    fn pclose(stream: *mut FILE) -> c_int = closes[Stream::of(stream)];
+        = reopens[StdioStream::of(stream), path(name)];
+    fn fclose(stream: *mut FILE) -> c_int = closes[StdioStream::of(stream)];
+    fn pclose(stream: *mut FILE) -> c_int = closes[StdioStream::of(stream)];
     fn fcloseall() -> c_int = closes_range[0, u32::MAX];
-    fn fflush(stream: *mut FILE) -> c_int = flushes[Stream::of(stream), Own];
-    fn fflush_unlocked(stream: *mut FILE) -> c_int = flushes[Stream::of(stream), Caller];
+    fn fflush(stream: *mut FILE) -> c_int = flushes[StdioStream::of(stream), Own];
+    fn fflush_unlocked(stream: *mut FILE) -> c_int = flushes[StdioStream::of(stream), Caller];
     fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int
-        = seeks[Stream::of(stream)];
+        = seeks[StdioStream::of(stream)];
     fn fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int
-        = seeks[Stream::of(stream)];
+        = seeks[StdioStream::of(stream)];
     fn fseeko64(stream: *mut FILE, offset: off64_t, whence: c_int) -> c_int
-        = seeks[Stream::of(stream)];
-    fn fsetpos(stream: *mut FILE, position: *const c_void) -> c_int = seeks[Stream::of(stream)];
-    fn fsetpos64(stream: *mut FILE, position: *const c_void) -> c_int = seeks[Stream::of(stream)];
-    fn rewind(stream: *mut FILE) -> () = seeks[Stream::of(stream)];
+        = seeks[StdioStream::of(stream)];
+    fn fsetpos(stream: *mut FILE, position: *const c_void) -> c_int = seeks[StdioStream::of(stream)];
+    fn fsetpos64(stream: *mut FILE, position: *const c_void) -> c_int = seeks[StdioStream::of(stream)];
+    fn rewind(stream: *mut FILE) -> () = seeks[StdioStream::of(stream)];
 }
 
 hooks! {
     fn fread(buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t
-        = reads_items[Stream::of(stream), Own, (size, count)] |size, count|;
+        = reads_items[StdioStream::of(stream), Own, (size, count)] |size, count|;
     fn fread_unlocked(
         buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    ) -> size_t = reads_items[StdioStream::of(stream), Caller, (size, count)] |size, count|;
     fn __fread_chk(
         buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t = reads_items[Stream::of(stream), Own, (size, count)] |size, count|;
+    ) -> size_t = reads_items[StdioStream::of(stream), Own, (size, count)] |size, count|;
     fn __fread_unlocked_chk(
         buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    ) -> size_t = reads_items[StdioStream::of(stream), Caller, (size, count)] |size, count|;
     fn fgets(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
-        = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
+        = reads[StdioStream::of(stream), Own, until(10, most(size)), |read| line(*read)];
     fn fgets_unlocked(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
-        = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
+        = reads[StdioStream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
     fn __fgets_chk(buffer: *mut c_char, capacity: size_t, size: c_int, stream: *mut FILE)
-        -> *mut c_char = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
+        -> *mut c_char = reads[StdioStream::of(stream), Own, until(10, most(size)), |read| line(*read)];
     fn __fgets_unlocked_chk(buffer: *mut c_char, capacity: size_t, size: c_int, stream: *mut FILE)
         -> *mut c_char
-        = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
+        = reads[StdioStream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
     fn getline(text: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t
-        = reads[Stream::of(stream), Own, until(10, u64::MAX), returned_length];
+        = reads[StdioStream::of(stream), Own, until(10, u64::MAX), returned_length];
     fn getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
-        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
+        -> ssize_t = reads[StdioStream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
     fn __getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
-        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
-    fn fgetc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
-    fn getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
-    fn _IO_getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
-    fn getchar() -> c_int = reads[Stream::of(stdin), Own, byte(), one];
+        -> ssize_t = reads[StdioStream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
+    fn fgetc(stream: *mut FILE) -> c_int = reads[StdioStream::of(stream), Own, byte(), one];
+    fn getc(stream: *mut FILE) -> c_int = reads[StdioStream::of(stream), Own, byte(), one];
+    fn _IO_getc(stream: *mut FILE) -> c_int = reads[StdioStream::of(stream), Own, byte(), one];
+    fn getchar() -> c_int = reads[StdioStream::of(stdin), Own, byte(), one];
     fn fgetc_unlocked(stream: *mut FILE) -> c_int
-        = reads[Stream::of(stream), Caller, byte(), one];
+        = reads[StdioStream::of(stream), Caller, byte(), one];
     fn getc_unlocked(stream: *mut FILE) -> c_int
-        = reads[Stream::of(stream), Caller, byte(), one];
-    fn getchar_unlocked() -> c_int = reads[Stream::of(stdin), Caller, byte(), one];
+        = reads[StdioStream::of(stream), Caller, byte(), one];
+    fn getchar_unlocked() -> c_int = reads[StdioStream::of(stdin), Caller, byte(), one];
     // Called by `getc_unlocked` compiled into a program, when the buffer is empty.
-    fn __uflow(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Caller, byte(), one];
+    fn __uflow(stream: *mut FILE) -> c_int = reads[StdioStream::of(stream), Caller, byte(), one];
     fn __underflow(stream: *mut FILE) -> c_int
-        = reads[Stream::of(stream), Caller, byte(), |_: &c_int| 0];
+        = reads[StdioStream::of(stream), Caller, byte(), |_: &c_int| 0];
 }
 
 /// How many characters fit into a line's buffer.
@@ -121,40 +121,40 @@ fn most(size: c_int) -> u64 {
 
 hooks! {
     fn fwrite(buffer: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t
-        = writes_items[Stream::of(stream), Own, (size, count)] |size, count|;
+        = writes_items[StdioStream::of(stream), Own, (size, count)] |size, count|;
     fn fwrite_unlocked(
         buffer: *const c_void, size: size_t, count: size_t, stream: *mut FILE,
-    ) -> size_t = writes_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    ) -> size_t = writes_items[StdioStream::of(stream), Caller, (size, count)] |size, count|;
     fn fputs(text: Text, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Own, length(text), all(length(text))];
+        = writes[StdioStream::of(stream), Own, length(text), all(length(text))];
     fn fputs_unlocked(text: Text, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Caller, length(text), all(length(text))];
+        = writes[StdioStream::of(stream), Caller, length(text), all(length(text))];
     fn puts(text: Text) -> c_int
-        = writes[Stream::of(stdout), Own, length(text) + 1, all(length(text) + 1)];
+        = writes[StdioStream::of(stdout), Own, length(text) + 1, all(length(text) + 1)];
     fn fputc(character: c_int, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Own, 1, one];
+        = writes[StdioStream::of(stream), Own, 1, one];
     fn putc(character: c_int, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Own, 1, one];
+        = writes[StdioStream::of(stream), Own, 1, one];
     fn _IO_putc(character: c_int, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Own, 1, one];
-    fn putchar(character: c_int) -> c_int = writes[Stream::of(stdout), Own, 1, one];
+        = writes[StdioStream::of(stream), Own, 1, one];
+    fn putchar(character: c_int) -> c_int = writes[StdioStream::of(stdout), Own, 1, one];
     fn fputc_unlocked(character: c_int, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Caller, 1, one];
+        = writes[StdioStream::of(stream), Caller, 1, one];
     fn putc_unlocked(character: c_int, stream: *mut FILE) -> c_int
-        = writes[Stream::of(stream), Caller, 1, one];
-    fn putchar_unlocked(character: c_int) -> c_int = writes[Stream::of(stdout), Caller, 1, one];
+        = writes[StdioStream::of(stream), Caller, 1, one];
+    fn putchar_unlocked(character: c_int) -> c_int = writes[StdioStream::of(stdout), Caller, 1, one];
     // Called by `putc_unlocked` compiled into a program, when the buffer is full.
     fn __overflow(stream: *mut FILE, character: c_int) -> c_int
-        = writes[Stream::of(stream), Caller, 1, one];
+        = writes[StdioStream::of(stream), Caller, 1, one];
 
     // Printing with a list of arguments; without one, see `printf`.
     fn vfprintf(stream: *mut FILE, format: Text, arguments: List) -> c_int
-        = prints[Stream::of(stream)];
+        = prints[StdioStream::of(stream)];
     fn __vfprintf_chk(stream: *mut FILE, flag: c_int, format: Text, arguments: List) -> c_int
-        = prints[Stream::of(stream)];
-    fn vprintf(format: Text, arguments: List) -> c_int = prints[Stream::of(stdout)];
+        = prints[StdioStream::of(stream)];
+    fn vprintf(format: Text, arguments: List) -> c_int = prints[StdioStream::of(stdout)];
     fn __vprintf_chk(flag: c_int, format: Text, arguments: List) -> c_int
-        = prints[Stream::of(stdout)];
+        = prints[StdioStream::of(stdout)];
     fn vdprintf(fd: c_int, format: Text, arguments: List) -> c_int = prints_to[fd];
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: Text, arguments: List) -> c_int
         = prints_to[fd];

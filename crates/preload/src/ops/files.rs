@@ -16,7 +16,7 @@ use tidegate_stage::{Inside, scope};
 use super::paths;
 use crate::guard::run_guarded;
 use crate::process::stage;
-use crate::stream::{Stream, is_single_threaded};
+use crate::stream::{StdioStream, is_single_threaded};
 
 /// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.
 pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -> c_int) -> c_int {
@@ -27,7 +27,7 @@ pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -
 pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE) -> *mut FILE {
     let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     // SAFETY: what `fopen` returns.
-    if let Some(stream) = unsafe { Stream::of(opened) } {
+    if let Some(stream) = unsafe { StdioStream::of(opened) } {
         forget(stream.descriptor());
     }
     opened

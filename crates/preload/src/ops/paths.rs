@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::fs::CWD;
 use tidegate_model::Operation;
-use tidegate_stage::{Classifier, Request, Stage, Subject, Table, scratch};
+use tidegate_stage::{Classifier, Request, RuleTable, Stage, Subject, scratch};
 
 use super::Admitted;
 use crate::guard::run_guarded;
@@ -71,7 +71,7 @@ fn uses_paths(stage: &Stage) -> bool {
     let layout = stage.layout();
     let generation = layout.header.generation.load(Ordering::Acquire) as usize;
     let table = &layout.tables[generation % layout.tables.len()];
-    generation != 0 && Table(&table[..]).uses(Classifier::Path)
+    generation != 0 && RuleTable(&table[..]).uses(Classifier::Path)
 }
 
 /// Whether an absolute path has no detours.

@@ -14,7 +14,7 @@ use tidegate_stage::{Request, Stage, Subject};
 use super::{Admitted, MOVED_MAX, charge, files, paths};
 use crate::guard::run_guarded;
 use crate::process::stage;
-use crate::stream::{self, Stream, StreamLock};
+use crate::stream::{self, StdioStream, StreamLock};
 
 /// The function that locks the stream, so that only one thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Lock {
 
 impl Lock {
     #[inline]
-    fn hold(self, stream: &Stream) -> StreamLock<'_> {
+    fn hold(self, stream: &StdioStream) -> StreamLock<'_> {
         match self {
             Self::Own => StreamLock::new(stream),
             Self::Caller => StreamLock::by_caller(),
@@ -38,14 +38,19 @@ impl Lock {
 /// A call on a stream that passes the gates.
 struct Gated<'a> {
     stage: &'static Stage,
-    stream: &'a Stream,
+    stream: &'a StdioStream,
     operation: Operation,
     most: u64,
     admitted: Admitted,
 }
 
 impl<'a> Gated<'a> {
-    fn admit(stage: &'static Stage, stream: &'a Stream, operation: Operation, most: u64) -> Self {
+    fn admit(
+        stage: &'static Stage,
+        stream: &'a StdioStream,
+        operation: Operation,
+        most: u64,
+    ) -> Self {
         let most = most.min(MOVED_MAX);
         let subject = Subject::Descriptor(stream.descriptor());
         let admitted = Admitted::enforce(stage, &Request::new(operation, most).on(subject));
@@ -71,18 +76,19 @@ pub(crate) struct Wanted<E> {
     pub(crate) enough: E,
 }
 
-pub(crate) fn byte() -> Wanted<impl Fn(&Stream) -> bool> {
-    Wanted { most: 1, enough: |stream: &Stream| stream.available() > 0 }
+pub(crate) fn byte() -> Wanted<impl Fn(&StdioStream) -> bool> {
+    Wanted { most: 1, enough: |stream: &StdioStream| stream.available() > 0 }
 }
 
-pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
-    Wanted { most, enough: move |stream: &Stream| stream.available() >= most }
+pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&StdioStream) -> bool> {
+    Wanted { most, enough: move |stream: &StdioStream| stream.available() >= most }
 }
 
 /// Bytes up to a delimiter, but so many at most.
-pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
-    let enough =
-        move |stream: &Stream| stream.available() >= most || stream.holds(delimiter as u8, most);
+pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&StdioStream) -> bool> {
+    let enough = move |stream: &StdioStream| {
+        stream.available() >= most || stream.holds(delimiter as u8, most)
+    };
     // Of a line of unknown length the first buffer is charged; the rest of a longer one after the
     // call.
     Wanted { most: if most == u64::MAX { 1 } else { most }, enough }
@@ -90,8 +96,8 @@ pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> b
 
 /// Reads from a stream; `taken` converts the result into bytes.
 #[inline]
-pub(crate) fn reads<T, E: Fn(&Stream) -> bool>(
-    stream: Option<&Stream>,
+pub(crate) fn reads<T, E: Fn(&StdioStream) -> bool>(
+    stream: Option<&StdioStream>,
     lock: Lock,
     wanted: Wanted<E>,
     taken: impl FnOnce(&T) -> u64,
@@ -120,7 +126,7 @@ pub(crate) fn reads<T, E: Fn(&Stream) -> bool>(
 /// Writes `length` bytes to a stream; `taken` converts the result into bytes.
 #[inline]
 pub(crate) fn writes<T>(
-    stream: Option<&Stream>,
+    stream: Option<&StdioStream>,
     lock: Lock,
     length: u64,
     taken: impl FnOnce(&T) -> u64,
@@ -157,7 +163,7 @@ pub(crate) fn writes<T>(
 /// Reads items. The C library does so byte by byte in any case; called for single bytes, it also
 /// returns how many there were of an item that the file ended in.
 pub(crate) fn reads_items(
-    stream: Option<&Stream>,
+    stream: Option<&StdioStream>,
     lock: Lock,
     (size, count): (usize, usize),
     call: impl FnOnce(usize, usize) -> usize,
@@ -171,7 +177,7 @@ pub(crate) fn reads_items(
 }
 
 pub(crate) fn writes_items(
-    stream: Option<&Stream>,
+    stream: Option<&StdioStream>,
     lock: Lock,
     (size, count): (usize, usize),
     call: impl FnOnce(usize, usize) -> usize,
@@ -184,7 +190,7 @@ pub(crate) fn writes_items(
 }
 
 /// Writes something whose length is known, and charged, only after the call.
-pub(crate) fn prints(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn prints(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int) -> c_int {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed) = {
         let _held = Lock::Own.hold(stream);
@@ -209,7 +215,11 @@ pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_in
 }
 
 /// Writes out what a stream holds; or every stream, if none is given.
-pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn flushes(
+    stream: Option<&StdioStream>,
+    lock: Lock,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     let Some(stage) = stage() else { return call() };
     let Some(stream) = stream else {
         charge_all_streams(stage);
@@ -232,7 +242,7 @@ pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -
 
 /// Moves in a file. The C library flushes the buffer, and reads the block of the new position; the
 /// shim sees both only afterwards.
-pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
+pub(crate) fn seeks<T>(stream: Option<&StdioStream>, call: impl FnOnce() -> T) -> T {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed, fetched) = {
         let _held = Lock::Own.hold(stream);
@@ -252,7 +262,7 @@ pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
 }
 
 /// Ends a stream. After the call there is nothing to inspect any more.
-pub(crate) fn closes(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn closes(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int) -> c_int {
     let Some(stream) = stream else { return call() };
     let descriptor = stream.descriptor();
     let pending = stream.pending();
@@ -270,7 +280,7 @@ pub(crate) fn closes(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c
 
 /// Ends a stream and opens another file in its place.
 pub(crate) fn reopens(
-    stream: Option<&Stream>,
+    stream: Option<&StdioStream>,
     path: Option<&std::ffi::CStr>,
     call: impl FnOnce() -> *mut FILE,
 ) -> *mut FILE {
@@ -283,7 +293,7 @@ pub(crate) fn reopens(
     }
     let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     // SAFETY: what `freopen` returns.
-    if let Some(stream) = unsafe { Stream::of(opened) } {
+    if let Some(stream) = unsafe { StdioStream::of(opened) } {
         forget(stream.descriptor());
     }
     opened

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{Target, Tenant};
+use tidegate_model::policy::{RuleTarget, Tenant};
 use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, TenantId};
 
 use crate::message::Rule;
@@ -73,8 +73,8 @@ pub(super) fn rules(
     // Rules with storage conditions are for gateways, not for stages.
     for rule in policy.matches.iter().filter(|rule| rule.storage.is_empty()) {
         let (owner, channel) = match rule.target {
-            Target::Tenant(id) => (id, policy.tenant(id).map(|tenant| &tenant.name)),
-            Target::Channel(index) => {
+            RuleTarget::Tenant(id) => (id, policy.tenant(id).map(|tenant| &tenant.name)),
+            RuleTarget::Channel(index) => {
                 let Some(channel) = policy.channels.get(index) else { continue };
                 (channel.tenant, Some(&channel.name))
             }

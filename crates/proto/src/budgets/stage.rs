@@ -16,7 +16,7 @@ use tidegate_model::{Policy, Span, Time};
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
 use super::rules::{UNITS, bucket_named, has_bucket};
-use super::window_stats::{Detail, Tenant, TrafficCounters, per_second};
+use super::window_stats::{Detail, TenantStats, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
 use crate::session::Peer;
 use crate::stats::delays::stages::StageGate;
@@ -356,7 +356,7 @@ impl Stage {
     pub(super) fn on_report(
         &mut self,
         policy: Option<(&Policy, &NameIndex)>,
-        tenants: &mut [Tenant],
+        tenants: &mut [TenantStats],
         report: StageReport,
         is_detailed: bool,
     ) {
@@ -400,7 +400,7 @@ impl Stage {
     fn on_channels(
         &mut self,
         policy: Option<(&Policy, &NameIndex)>,
-        mut detailed: Option<&mut [Tenant]>,
+        mut detailed: Option<&mut [TenantStats]>,
         channels: Vec<ChannelReport>,
     ) -> TrafficCounters {
         let (mut moved, mut unmatched) = (TrafficCounters::default(), TrafficCounters::default());
@@ -434,7 +434,7 @@ impl Stage {
     fn on_gate(
         &mut self,
         policy: Option<(&Policy, &NameIndex)>,
-        tenants: &mut [Tenant],
+        tenants: &mut [TenantStats],
         gate: GateReport,
     ) {
         let Some((policy, name_index)) = policy else { return };

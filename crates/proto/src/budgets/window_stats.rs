@@ -55,7 +55,7 @@ impl TrafficCounters {
 
 /// The counters of one tenant while it is in the policy.
 #[derive(Debug, Default)]
-pub(super) struct Tenant {
+pub(super) struct TenantStats {
     pub(super) total: TrafficCounters,
     /// The same waits, by the kind of gate.
     pub(super) stage_waits: StageWaits,
@@ -72,7 +72,7 @@ pub(super) struct Tenant {
     wait_intervals: VecDeque<(Time, WaitInterval)>,
 }
 
-impl Tenant {
+impl TenantStats {
     /// Notes the total as of `now`.
     pub(super) fn sample(&mut self, now: Time, period: Span) {
         let step = Span(period.0 / SAMPLES);
@@ -234,7 +234,7 @@ mod tests {
         (waits.len() as u64, counts.into_iter().collect())
     }
 
-    fn close(tenant: &mut Tenant, seconds: u64) {
+    fn close(tenant: &mut TenantStats, seconds: u64) {
         let at = Time(seconds * Span::SECOND.0);
         tenant.close_wait_interval(at, Span::SECOND, Span(3 * Span::SECOND.0));
     }
@@ -250,7 +250,7 @@ mod tests {
             cuts in [0usize..400, 0..400, 0..400],
         ) {
             // Two channels count in turn, and are asked three times.
-            let mut tenant = Tenant::default();
+            let mut tenant = TenantStats::default();
             let mut seen = [Detail::new(true), Detail::new(true)];
             let mut cut_points = [cuts[0], cuts[1], waits.len()].map(|end| end.min(waits.len()));
             cut_points.sort_unstable();
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn only_the_last_period_counts() {
-        let (mut tenant, mut seen) = (Tenant::default(), Detail::new(true));
+        let (mut tenant, mut seen) = (TenantStats::default(), Detail::new(true));
         assert_eq!(tenant.wait_p99(), None);
         let mut waits = alloc::vec![9_000_000; 5];
         for second in 1..=4 {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn counters_without_a_baseline_are_not_counted() {
-        let (mut tenant, mut seen) = (Tenant::default(), Detail::new(false));
+        let (mut tenant, mut seen) = (TenantStats::default(), Detail::new(false));
         tenant.open.add(&mut seen, 1_000, [(200, 1_000)].into());
         close(&mut tenant, 1);
         assert_eq!(tenant.wait_p99(), None, "it may have been years ago");
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_period_is_measured_from_its_beginning() {
-        let mut tenant = Tenant::default();
+        let mut tenant = TenantStats::default();
         for tenth in 0..40 {
             // 10 bytes in each of the first two seconds, then 100.
             tenant.total.bytes += if tenth < 20 { 1 } else { 10 };
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn short_intervals_and_long_periods_cost_no_memory() {
-        let mut tenant = Tenant::default();
+        let mut tenant = TenantStats::default();
         for hundredth in 0..100_000 {
             tenant.total.bytes += 1;
             tenant.sample(Time(hundredth * 10_000_000), Span(60 * Span::SECOND.0));

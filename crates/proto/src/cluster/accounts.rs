@@ -10,7 +10,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, Portion, TenantIndex};
 
 use super::allocate::{NodeCapacity, Short, Solutions};
-use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, TenantBounds, When};
 use super::groups;
 use super::message::Share;
 use super::still::Still;
@@ -43,7 +43,7 @@ impl Headrooms {
 pub(super) struct Accounts {
     pub(super) unit: Unit,
     /// The policy's tenants, in its order.
-    pub(super) tenants: Vec<Tenant>,
+    pub(super) tenants: Vec<TenantBounds>,
     /// For each node, the tenants that can meet there, and its index among their entries.
     pub(super) entries_of: Vec<Vec<(TenantIndex, u16)>>,
     /// The promises of the policy's groups, as `groups.rs` makes them.
@@ -68,7 +68,7 @@ impl Accounts {
     }
 
     /// Forgets divisions and tenants, and returns the tenants.
-    pub(super) fn clear(&mut self) -> Vec<Tenant> {
+    pub(super) fn clear(&mut self) -> Vec<TenantBounds> {
         (self.solutions, self.short) = (Solutions::default(), Short::default());
         self.still.reset();
         self.entries_of.iter_mut().for_each(Vec::clear);
@@ -76,7 +76,7 @@ impl Accounts {
     }
 
     /// Adds the next tenant of the policy.
-    pub(super) fn push(&mut self, tenant: Tenant) {
+    pub(super) fn push(&mut self, tenant: TenantBounds) {
         let number = TenantIndex::at(self.tenants.len());
         for (index, entry) in tenant.entries.iter().enumerate() {
             self.entries_of[entry.node.index()].push((number, index as u16));

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
 use tidegate_model::{NodeId, Portion, TenantIndex};
 
-use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, TenantBounds, When};
 use super::groups::{self, Outlook};
 
 /// A node, as an allocation needs to know it.
@@ -92,7 +92,7 @@ impl Solutions {
     /// Sets the target of every account of a period. Returns the shortfall of the reservations.
     pub(super) fn aim(
         &mut self,
-        (tenants, groups): (&mut [Tenant], &[GrantCounts]),
+        (tenants, groups): (&mut [TenantBounds], &[GrantCounts]),
         nodes: &[NodeCapacity],
         (when, left): (When, Portion),
     ) -> Short {
@@ -135,7 +135,7 @@ impl Solutions {
             });
         }
 
-        let rest = |(tenant, budget): (&Tenant, &GrantCounts)| match tenant.is_limited {
+        let rest = |(tenant, budget): (&TenantBounds, &GrantCounts)| match tenant.is_limited {
             true => budget.allowed - budget.reserved,
             false => 0,
         };
@@ -151,7 +151,7 @@ impl Solutions {
     }
 }
 
-fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
+fn row(tenant: &TenantBounds, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
     let cell = |entry: &NodeAccounts| {
         let NodeAccounts { node, is_home, served, demand, expected, waiting, .. } = *entry;
         let is_open = nodes[node.index()].is_open;
@@ -179,7 +179,7 @@ fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
 
 /// The tokens that may not be divided: units served at open nodes, and counts that other nodes may
 /// hold.
-fn used(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
+fn used(tenant: &TenantBounds, nodes: &[NodeCapacity], when: When) -> GrantCounts {
     let mut used = tenant.unaccounted(when);
     for entry in &tenant.entries {
         let served = if when == When::Now { entry.served } else { 0 };
@@ -196,7 +196,7 @@ fn used(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
 
 /// The tokens that may be divided: the promise, and what the tenant can have of its group's,
 /// without the used ones. Zero if no node is open.
-fn budget(tenant: &Tenant, nodes: &[NodeCapacity], used: GrantCounts) -> GrantCounts {
+fn budget(tenant: &TenantBounds, nodes: &[NodeCapacity], used: GrantCounts) -> GrantCounts {
     let is_any_open = tenant.entries.iter().any(|entry| nodes[entry.node.index()].is_open);
     let mut left = if is_any_open { tenant.most().minus(used) } else { GrantCounts::ZERO };
     if tenant.is_limited {
@@ -206,7 +206,7 @@ fn budget(tenant: &Tenant, nodes: &[NodeCapacity], used: GrantCounts) -> GrantCo
 }
 
 /// Sets the target of an account from the tokens that it is to have.
-fn settle(tenant: &mut Tenant, index: usize, when: When, tokens: GrantCounts) {
+fn settle(tenant: &mut TenantBounds, index: usize, when: When, tokens: GrantCounts) {
     let is_limited = tenant.is_limited;
     let entry = &mut tenant.entries[index];
     let served = if when == When::Now { entry.served } else { 0 };

@@ -215,7 +215,7 @@ pub(super) struct Member {
 
 /// One tenant of the policy.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tenant {
+pub(super) struct TenantBounds {
     pub(super) name: String,
     pub(super) is_limited: bool,
     /// The promised counts per period.
@@ -250,7 +250,7 @@ pub(super) struct InGroup {
     pub(super) unused_earlier: u64,
 }
 
-impl Tenant {
+impl TenantBounds {
     pub(super) fn entry_mut(&mut self, node: NodeId) -> Option<&mut NodeAccounts> {
         let index = self.entries.binary_search_by_key(&node, |entry| entry.node).ok()?;
         self.entries.get_mut(index)

@@ -30,7 +30,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{self, GateKind};
 use tidegate_model::{Policy, Portion, Span};
 
-use super::bounds::{GrantCounts, InGroup, Member, Tenant, When, promise};
+use super::bounds::{GrantCounts, InGroup, Member, TenantBounds, When, promise};
 
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
@@ -83,7 +83,7 @@ pub(super) fn member(
 /// The headroom of each group: the most by which the counts of its tenants may rise.
 pub(super) fn headrooms(
     groups: &[GrantCounts],
-    tenants: &[Tenant],
+    tenants: &[TenantBounds],
     when: When,
 ) -> Vec<GrantCounts> {
     let mut left = groups.to_vec();
@@ -94,7 +94,7 @@ pub(super) fn headrooms(
     left
 }
 
-fn members(tenants: &[Tenant]) -> impl Iterator<Item = (&Tenant, Member)> {
+fn members(tenants: &[TenantBounds]) -> impl Iterator<Item = (&TenantBounds, Member)> {
     tenants.iter().filter_map(|tenant| Some((tenant, tenant.member?)))
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Outlook<'a> {
 /// `budgets` are those of the tenants by themselves.
 pub(super) fn share(
     groups: &[GrantCounts],
-    tenants: &[Tenant],
+    tenants: &[TenantBounds],
     outlook: Outlook<'_>,
     budgets: &mut [GrantCounts],
 ) {
@@ -153,7 +153,7 @@ pub(super) fn share(
 /// Records the most of each own reservation that has lapsed so far in the period, which others may
 /// have used since, and the tokens that are not asked for: `budgets` are the tenants' tokens before [`share`] and after it.
 pub(super) fn note_divided(
-    tenants: &mut [Tenant],
+    tenants: &mut [TenantBounds],
     outlook: Outlook<'_>,
     budgets: (&[GrantCounts], &[GrantCounts]),
 ) {
@@ -175,12 +175,12 @@ pub(super) fn note_divided(
 /// else their demand. Tokens that tenants kept until the last division are not missed.
 pub(super) fn is_met<'a>(
     group: GrantCounts,
-    members: impl Iterator<Item = &'a Tenant> + Clone,
+    members: impl Iterator<Item = &'a TenantBounds> + Clone,
 ) -> bool {
     if group.reserved == u64::MAX {
         return true;
     }
-    let sum = |of: fn(&Tenant) -> u64| {
+    let sum = |of: fn(&TenantBounds) -> u64| {
         let members = members.clone().filter(|tenant| tenant.member.is_some());
         members.map(of).fold(0, u64::saturating_add)
     };
@@ -189,17 +189,17 @@ pub(super) fn is_met<'a>(
         false => tenant.expected_before,
     });
     let usable = group.reserved.saturating_sub(sum(|it| it.divided_before.unused_earlier));
-    sum(Tenant::served_before) >= usable.min(requested).saturating_sub(group.reserved / 100)
+    sum(TenantBounds::served_before) >= usable.min(requested).saturating_sub(group.reserved / 100)
 }
 
 /// The tokens of its own reservation that a tenant has for the rest of a period, rounded up.
-fn due(tenant: &Tenant, left: Portion) -> u64 {
+fn due(tenant: &TenantBounds, left: Portion) -> u64 {
     let product = u128::from(tenant.promise.reserved) * u128::from(left.0);
     product.div_ceil(u128::from(Portion::WHOLE.0)) as u64
 }
 
 /// The demand of the tenant with this index inside its group, for at most `limit` tokens.
-fn demand(tenant: &Tenant, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
+fn demand(tenant: &TenantBounds, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
     let (expected, demand) = outlook.demands[index];
     let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
     let kept = own.min(expected.max(due(tenant, outlook.left)));

@@ -7,7 +7,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::GateKind;
 use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
-use super::bounds::{GrantCounts, InGroup, NodeAccounts, Tenant, promise};
+use super::bounds::{GrantCounts, InGroup, NodeAccounts, TenantBounds, promise};
 use super::groups::{self, Pair};
 use super::message::{BytePlan, Plan, TenantPlan, UNITS};
 use super::{Cluster, WHENS};
@@ -58,7 +58,7 @@ impl Cluster {
             operations.tenants.iter().map(|tenant| tenant.name.clone()).collect();
         for (index, unit) in UNITS.into_iter().enumerate() {
             let earlier = self.accounts[index].clear().into_iter();
-            let mut earlier: BTreeMap<String, Tenant> =
+            let mut earlier: BTreeMap<String, TenantBounds> =
                 earlier.map(|tenant| (tenant.name.clone(), tenant)).collect();
             for requested in &policy.tenants {
                 let levels = levels(policy, requested, unit);
@@ -67,7 +67,7 @@ impl Cluster {
                 let is_known = known.contains(&requested.name);
                 let tenant = match before {
                     None if unit == Unit::Bytes && levels == ((None, None), (None, None)) => {
-                        Tenant { name: requested.name.clone(), ..Tenant::default() }
+                        TenantBounds { name: requested.name.clone(), ..TenantBounds::default() }
                     }
                     before => self.renewed((unit, requested), levels, (before, is_known)),
                 };
@@ -89,8 +89,8 @@ impl Cluster {
         &self,
         (unit, requested): (Unit, &policy::Tenant),
         (own, shared): (Pair, Pair),
-        (before, is_known): (Option<Tenant>, bool),
-    ) -> Tenant {
+        (before, is_known): (Option<TenantBounds>, bool),
+    ) -> TenantBounds {
         let limit = own.1.into_iter().chain(shared.1).min();
         let (is_limited, period) = (limit.is_some(), self.plan.period);
         let promise = promise(unit, (own.0, limit), period);
@@ -111,8 +111,8 @@ impl Cluster {
         tenant
     }
 
-    fn new_tenant(&self, name: &str, promise: GrantCounts, is_limited: bool) -> Tenant {
-        let mut tenant = Tenant { name: name.into(), is_limited, ..Tenant::default() };
+    fn new_tenant(&self, name: &str, promise: GrantCounts, is_limited: bool) -> TenantBounds {
+        let mut tenant = TenantBounds { name: name.into(), is_limited, ..TenantBounds::default() };
         self.extend(&mut tenant);
         tenant.unknown = WHENS.map(|when| {
             let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
@@ -125,7 +125,7 @@ impl Cluster {
     /// Adds entries for all nodes, and marks the tenant's home nodes. Its requests may come to
     /// other nodes too, by a name that its client chooses; there it has counts from the round on in
     /// which the node reports them.
-    fn extend(&self, tenant: &mut Tenant) {
+    fn extend(&self, tenant: &mut TenantBounds) {
         let known: BTreeSet<NodeId> = tenant.entries.iter().map(|entry| entry.node).collect();
         let node_ids = self
             .nodes

@@ -36,7 +36,7 @@ use tidegate_model::event::DISCONNECTED;
 use tidegate_model::gate::Unit;
 use tidegate_model::{DataNodeId, Event, Iops, NodeId, Policy, Span, TenantIndex, Time};
 
-use super::bounds::{Account, GrantCounts, NodeAccounts, Tenant, When, promise};
+use super::bounds::{Account, GrantCounts, NodeAccounts, TenantBounds, When, promise};
 use super::message::Share;
 use crate::data_node::{DataNodeReport, FromDataNode, Grant, ToDataNode};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
@@ -68,7 +68,7 @@ pub struct NodeSetup {
 
 /// A data node, as far as it is known.
 #[derive(Debug, Default)]
-struct Node {
+struct DataNodeState {
     name: String,
     is_connected: bool,
     /// Its last report.
@@ -100,9 +100,9 @@ struct Node {
 /// The machine. See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Split {
-    nodes: Vec<Node>,
+    nodes: Vec<DataNodeState>,
     policy: Option<(u64, Policy)>,
-    tenants: Vec<Tenant>,
+    tenants: Vec<TenantBounds>,
     aim: Aim,
     round: u64,
     next_round: Time,
@@ -111,7 +111,7 @@ pub(crate) struct Split {
     pub(crate) outbox: Outbox,
 }
 
-impl Node {
+impl DataNodeState {
     /// Whether it is to hold shares, now or as soon as it connects.
     const fn is_open(&self) -> bool {
         self.is_known || self.is_expected
@@ -130,7 +130,7 @@ impl Split {
     /// For nodes that are all away, at `now`, with the policy of an earlier run and its revision.
     /// If there is none, no earlier run can have granted anything.
     pub(crate) fn new(now: Time, nodes: Vec<NodeSetup>, policy: Option<(u64, Policy)>) -> Self {
-        let node = |setup: NodeSetup| Node {
+        let node = |setup: NodeSetup| DataNodeState {
             name: setup.name,
             capacity: setup.capacity,
             published_capacity: setup.capacity,
@@ -138,7 +138,7 @@ impl Split {
             seen: now,
             is_unknown: policy.is_some(),
             is_expected: policy.is_none(),
-            ..Node::default()
+            ..DataNodeState::default()
         };
         let mut split = Self {
             nodes: nodes.into_iter().map(node).collect(),
@@ -289,7 +289,7 @@ impl Split {
         let node = &mut self.nodes[index];
         node.minute.read(now, node.report.as_ref(), &report);
         node.report = Some(report);
-        let is_awaited = |node: &Node| node.is_connected && !node.is_answered;
+        let is_awaited = |node: &DataNodeState| node.is_connected && !node.is_answered;
         if self.until.is_some() && !self.nodes.iter().any(is_awaited) {
             self.divide();
         }
@@ -315,19 +315,19 @@ impl Split {
     fn rebuild(&mut self, policy: &Policy) {
         self.aim = Aim::default();
         let earlier = core::mem::take(&mut self.tenants).into_iter();
-        let mut earlier: BTreeMap<String, Tenant> =
+        let mut earlier: BTreeMap<String, TenantBounds> =
             earlier.map(|tenant| (tenant.name.clone(), tenant)).collect();
         for requested in &policy.tenants {
             let limits = (requested.reservation.operations, requested.limit.operations);
             let is_limited = limits.1.is_some();
-            let mut tenant = earlier.remove(&requested.name).unwrap_or_else(|| Tenant {
+            let mut tenant = earlier.remove(&requested.name).unwrap_or_else(|| TenantBounds {
                 name: requested.name.clone(),
                 is_limited,
                 entries: (0..self.nodes.len())
                     .map(NodeId::at)
                     .map(|node| NodeAccounts { node, is_home: true, ..NodeAccounts::default() })
                     .collect(),
-                ..Tenant::default()
+                ..TenantBounds::default()
             });
             let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
             let limits = (limits.0.map(|iops| iops.0), limits.1.map(|iops| iops.0));

@@ -21,7 +21,7 @@
 use alloc::vec::Vec;
 
 use super::allocate::NodeCapacity;
-use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, TenantBounds, When};
 
 /// For each node, whether it can be sent counts, and whether it has capacity.
 type Pattern = Vec<(bool, bool)>;
@@ -39,7 +39,7 @@ fn pattern(nodes: &[NodeCapacity]) -> Pattern {
 
 /// Whether nothing was served, waits or is expected anywhere, and everything that may be in force
 /// is known.
-fn is_quiet(tenants: &[Tenant]) -> bool {
+fn is_quiet(tenants: &[TenantBounds]) -> bool {
     let is_idle = |entry: &NodeAccounts| {
         [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4]
     };
@@ -65,7 +65,12 @@ impl Still {
     }
 
     /// Whether a division of a period would come out as the last one. If not, one is made now.
-    pub(super) fn holds(&mut self, tenants: &[Tenant], nodes: &[NodeCapacity], when: When) -> bool {
+    pub(super) fn holds(
+        &mut self,
+        tenants: &[TenantBounds],
+        nodes: &[NodeCapacity],
+        when: When,
+    ) -> bool {
         let pattern = is_quiet(tenants).then(|| pattern(nodes));
         let last = core::mem::replace(&mut self.divided[when as usize], pattern);
         last.is_some() && last == self.divided[when as usize]

@@ -7,7 +7,7 @@ use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
 use tidegate_model::{NodeId, TenantIndex, Time};
 
-use super::bounds::{GrantCounts, NodeAccounts, Tenant};
+use super::bounds::{GrantCounts, NodeAccounts, TenantBounds};
 use super::status::{
     ClusterGroup, ClusterStatus, ClusterTenant, NodeStatus, PartFaultStatus, ShortTenant,
     Shortfall, TenantAtNode,
@@ -83,7 +83,7 @@ impl Cluster {
             };
             let promised = |count: u64| (count < u64::MAX).then(|| tokens(count));
             let members = indexes.iter().map(|index| &accounts.tenants[*index]);
-            let served = members.clone().map(Tenant::served_before);
+            let served = members.clone().map(TenantBounds::served_before);
             let served = tokens(served.fold(0, u64::saturating_add));
             let is_met = groups::is_met(promise, members);
             (promised(promise.reserved), promised(promise.allowed), served, is_met)
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// The status of a tenant at one node; none if all its numbers are zero.
-    fn at_node(&self, tenant: &Tenant, entry: &NodeAccounts) -> Option<TenantAtNode> {
+    fn at_node(&self, tenant: &TenantBounds, entry: &NodeAccounts) -> Option<TenantAtNode> {
         let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {

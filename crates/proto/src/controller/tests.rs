@@ -8,7 +8,7 @@ use tidegate_model::Span;
 
 use super::*;
 use crate::message::{FromGateway, VERSION};
-use crate::stats::message::{Flow, GatewayCounts};
+use crate::stats::message::{AnsweredRequests, GatewayCounts};
 
 const LINK: ConnectionId = ConnectionId(1);
 
@@ -28,7 +28,7 @@ fn outputs(controller: &mut Controller) -> Vec<Output> {
 }
 
 fn counts(requests: u64) -> FromPeer {
-    let flow = Flow { name: "db".into(), requests, ..Flow::default() };
+    let flow = AnsweredRequests { name: "db".into(), requests, ..AnsweredRequests::default() };
     let counts = GatewayCounts { started_ms: 1, volumes: vec![flow], ..GatewayCounts::default() };
     FromPeer::Gateway(FromGateway::Counts(counts))
 }

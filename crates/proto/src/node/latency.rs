@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use tidegate_algo::scheduling::scheduler::Slot;
 use tidegate_model::Time;
 
-use super::request::Request;
+use super::request::NodeRequest;
 use crate::stats::latency::{BUCKETS, LatencyCounts, OPERATIONS, RequestLatency, bucket_of};
 use crate::stats::message::NodeLatency;
 
@@ -42,7 +42,7 @@ pub(super) type Sums = [(LatencyCounts, LatencyCounts); OPERATIONS.len()];
 impl ShardLatency {
     /// Counts a request of a slot that the node has the reply to now.
     #[inline]
-    pub(super) fn record<B>(&mut self, now: Time, slot: Slot, request: &Request<B>) {
+    pub(super) fn record<B>(&mut self, now: Time, slot: Slot, request: &NodeRequest<B>) {
         let index = slot.index();
         if index >= self.0.len() {
             self.0.resize_with(index + 1, || SlotLatency::new(Slot::UNATTRIBUTED));

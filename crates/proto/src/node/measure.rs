@@ -13,7 +13,7 @@ use tidegate_algo::scheduling::device::Device;
 use tidegate_model::{Iops, Span, Time};
 
 use super::Config;
-use super::request::Request;
+use super::request::NodeRequest;
 use super::threads::{Clock, Mutex, Threading};
 use crate::data::pieces::{RANGE_FIRST, next_range};
 
@@ -56,7 +56,7 @@ impl<T: Threading> Measure<T> {
     }
 
     /// A request is back from the device: with a reservation it says how long others make it wait.
-    pub(super) fn on_return<B>(&self, now: Time, request: &Request<B>, device: &Device) {
+    pub(super) fn on_return<B>(&self, now: Time, request: &NodeRequest<B>, device: &Device) {
         if self.depth.is_none() {
             return;
         }
@@ -91,10 +91,10 @@ impl<T: Threading> Measure<T> {
     pub(super) fn on_dispatch<B>(
         &self,
         clock: impl Clock,
-        batch: &mut [Request<B>],
+        batch: &mut [NodeRequest<B>],
         device: &Device,
     ) {
-        debug_assert!(batch.len() < 2 || !batch.iter().any(Request::is_measured));
+        debug_assert!(batch.len() < 2 || !batch.iter().any(NodeRequest::is_measured));
         let Some(first) = batch.first_mut() else { return };
         if first.is_measured() {
             let now = clock.now();
@@ -110,7 +110,7 @@ impl<T: Threading> Measure<T> {
     pub(super) fn on_completion<B>(
         &self,
         clock: impl Clock,
-        request: &mut Request<B>,
+        request: &mut NodeRequest<B>,
         device: &Device,
     ) {
         let Some(since) = request.since.take() else { return };

@@ -10,7 +10,7 @@ use crate::stats::latency::operation_index;
 /// A request at a node, from its arrival until it is finished. `B` is the data that the caller
 /// needs to serve it.
 #[derive(Clone, Debug)]
-pub struct Request<B> {
+pub struct NodeRequest<B> {
     /// The data that the caller needs to serve it.
     pub body: B,
     pub(super) slot: Slot,
@@ -39,7 +39,7 @@ pub struct Request<B> {
     pub is_piece: bool,
 }
 
-impl<B> Request<B> {
+impl<B> NodeRequest<B> {
     /// A request of a tenant, about so many bytes of a part, whose weight in the fair order follows
     /// from `model`.
     pub fn new(

@@ -16,7 +16,7 @@ use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
 use tidegate_model::{Discipline, Time};
 
 use super::latency::{ShardLatency, Sums};
-use super::request::Request;
+use super::request::NodeRequest;
 use super::threads::{Clock, Mutex, SingleThreaded, Threading};
 
 /// Slots that are read or changed under one lock of their shard: so many take some microseconds,
@@ -325,10 +325,10 @@ impl<J, T: Threading> Visit<'_, J, T> {
     }
 }
 
-impl<B, T: Threading> Visit<'_, Request<B>, T> {
+impl<B, T: Threading> Visit<'_, NodeRequest<B>, T> {
     /// A request of this shard is answered.
     #[inline]
-    pub(super) fn record(&mut self, now: Time, request: &Request<B>) {
+    pub(super) fn record(&mut self, now: Time, request: &NodeRequest<B>) {
         let state = &mut *self.state;
         state.latency.record(now, state.scheduler.present(request.slot), request);
     }

@@ -17,7 +17,7 @@ use core::fmt::Write;
 use serde::{Deserialize, Serialize};
 use tidegate_model::{GatewayId, Time};
 
-use super::{Batch, CONNECTIONS_MAX, Connection, End, LEASE, Line, RecordedRequest};
+use super::{Batch, CONNECTIONS_MAX, End, LEASE, Line, RecordedConnection, RecordedRequest};
 
 /// The most bytes of lines that wait for the operator: a second of half a million requests.
 pub const TEXT_MAX: usize = 24 << 20;
@@ -141,7 +141,7 @@ impl Collector {
         }
         for (number, volume, tenant) in batch.connections {
             if *connections < CONNECTIONS_MAX {
-                let connection = Connection { gateway: name.into(), volume, tenant };
+                let connection = RecordedConnection { gateway: name.into(), volume, tenant };
                 append(&mut part.text, &Line::Connection(*connections, connection));
                 numbers.connections.insert(number, *connections);
                 *connections += 1;

@@ -62,7 +62,7 @@ fn every_error_names_the_line_and_the_fix() {
     let mut parser = Parser::default();
     assert!(parser.line(b"tidegate recording 1").is_ok());
     let error = parser.line(b"tenant 0 \xff").unwrap_err();
-    assert_eq!(error.problem, Problem::NoText);
+    assert_eq!(error.problem, RecordingProblem::NoText);
 }
 
 #[test]

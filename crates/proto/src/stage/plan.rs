@@ -22,7 +22,7 @@ use crate::message::{Differentiation, Enforcement, Housekeeping, Rule, RuleError
 
 mod setup;
 
-pub use setup::Setup;
+pub use setup::GateSetup;
 
 /// The most gates of a stage: numbers are bytes, and one of them means "none".
 const GATES_MAX: usize = limits::GATES;
@@ -80,7 +80,7 @@ pub struct SetGate {
     /// Whether it is new, so that its counters begin at zero.
     pub fresh: bool,
     /// Its behaviour.
-    pub setup: Setup,
+    pub setup: GateSetup,
 }
 
 /// A channel to set.
@@ -387,7 +387,7 @@ impl Plan {
                 let is_same =
                     |old: &Gate| old.number == gate.number && old.spec.kind() == gate.spec.kind();
                 let (number, fresh) = (gate.number, !old.as_ref().is_some_and(is_same));
-                change.gates.push(SetGate { number, fresh, setup: Setup::of(gate) });
+                change.gates.push(SetGate { number, fresh, setup: GateSetup::of(gate) });
             }
             change.retired.extend(old.map(|old| old.number));
         }
@@ -432,7 +432,7 @@ impl Plan {
             if gate.rate != Some(rate) {
                 gate.rate = Some(rate);
                 let number = gate.number;
-                change.gates.push(SetGate { number, fresh: false, setup: Setup::of(gate) });
+                change.gates.push(SetGate { number, fresh: false, setup: GateSetup::of(gate) });
             }
         }
         (!change.gates.is_empty()).then_some(change)

@@ -1,6 +1,6 @@
 //! The stage's machine in virtual time, without I/O.
 
-use super::plan::{Gate, Plan, SetChannel, SetGate, Setup};
+use super::plan::{Gate, GateSetup, Plan, SetChannel, SetGate};
 use super::*;
 use crate::message::{Differentiation, Housekeeping, RuleError};
 use alloc::string::ToString;
@@ -71,7 +71,7 @@ fn refuse(machine: &mut Machine, rules: Vec<Rule>) -> RuleError {
 }
 
 fn set_bucket(number: u8, fresh: bool, rate: u64) -> SetGate {
-    SetGate { number, fresh, setup: Setup::Bucket { unit: Unit::Bytes, rate, burst: 10 } }
+    SetGate { number, fresh, setup: GateSetup::Bucket { unit: Unit::Bytes, rate, burst: 10 } }
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn rules_become_numbers_and_names_keep_them() {
     again.extend(rules);
     again.push(set_channel("also", &["first", "kv"]));
     let change = install(&mut machine, again);
-    let opened = SetGate { number: 1, fresh: true, setup: Setup::Open };
+    let opened = SetGate { number: 1, fresh: true, setup: GateSetup::Open };
     assert_eq!(change.gates, [opened], "the bucket is as it was");
     let kept = SetChannel { number: 0, fresh: false, probed: false };
     assert_eq!(change.channels, [SetChannel { number: 1, fresh: true, probed: true }, kept]);
@@ -157,7 +157,7 @@ fn what_goes_is_retired_and_its_number_used_last() {
     assert_eq!(install(&mut machine, vec![clear, Rule::gate("b", queue(2))]).retired, [0]);
     let change = install(&mut machine, vec![Rule::gate("c", queue(3))]);
     assert_eq!(change.gates[0].number, 2);
-    assert!(matches!(change.gates[0].setup, Setup::Queue { queue: 2, depth: 3, .. }));
+    assert!(matches!(change.gates[0].setup, GateSetup::Queue { queue: 2, depth: 3, .. }));
 }
 
 #[test]

@@ -68,11 +68,11 @@ pub struct GatewayCounts {
     /// Requests that failed at nodes, by the kind of fault; only where that is not zero.
     pub faults: Vec<(String, u64)>,
     /// Requests to each volume, in the gateway's order.
-    pub volumes: Vec<Flow>,
+    pub volumes: Vec<AnsweredRequests>,
     /// Requests to each pool, likewise.
-    pub pools: Vec<Flow>,
+    pub pools: Vec<AnsweredRequests>,
     /// Requests for each tenant, those without requests left out.
-    pub tenants: Vec<Flow>,
+    pub tenants: Vec<AnsweredRequests>,
 }
 
 /// The use of a gateway's bounds, and the clients that were turned away because of them.
@@ -88,7 +88,7 @@ pub struct GatewayPressure {
 
 /// Requests that went to nodes and were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flow {
+pub struct AnsweredRequests {
     /// The name of their volume, pool or tenant; empty for requests without a tenant.
     pub name: String,
     /// How many.

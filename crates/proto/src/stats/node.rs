@@ -10,13 +10,13 @@ use super::latency::PeerLatency;
 use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
 use super::reading::{Meter, WaitMeter};
-use super::{Line, STALE, moved};
+use super::{PeerReading, STALE, moved};
 use crate::cluster::status::NodeStatus;
 
 #[derive(Debug, Default)]
 pub(super) struct NodeStats {
     pub(super) name: String,
-    pub(super) line: Line,
+    pub(super) line: PeerReading,
     served: Meter,
     /// By index in the policy.
     tenants: Vec<WaitMeter>,

@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use tidegate_model::{Span, Waits};
 
-use super::message::Flow;
+use super::message::AnsweredRequests;
 
 /// The total of one number, over all processes that have counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl WaitMeter {
     }
 }
 
-/// The meters of a [`Flow`].
+/// The meters of a [`AnsweredRequests`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowMeter {
     pub(super) name: String,
@@ -86,7 +86,7 @@ pub(super) struct FlowMeter {
 }
 
 impl FlowMeter {
-    pub(super) fn read(&mut self, flow: &Flow, apart: Option<Span>) {
+    pub(super) fn read(&mut self, flow: &AnsweredRequests, apart: Option<Span>) {
         self.requests.read(flow.requests, apart);
         self.bytes.read(flow.bytes, apart);
         self.errors.read(flow.errors, apart);

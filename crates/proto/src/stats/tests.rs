@@ -32,8 +32,8 @@ fn second(count: u64) -> Time {
     Time(count * Span::SECOND.0)
 }
 
-fn flow(name: &str, requests: u64) -> Flow {
-    Flow { name: name.into(), requests, bytes: 4096 * requests, errors: 0 }
+fn flow(name: &str, requests: u64) -> AnsweredRequests {
+    AnsweredRequests { name: name.into(), requests, bytes: 4096 * requests, errors: 0 }
 }
 
 /// Counts of one incarnation of the gateway after so many requests, all for one volume and tenant.
@@ -347,7 +347,7 @@ fn golden_bytes() {
         turned_away: 3,
         refused: 4,
         faults: vec![("io".into(), 5)],
-        volumes: vec![Flow { name: "db".into(), requests: 6, bytes: 128, errors: 5 }],
+        volumes: vec![AnsweredRequests { name: "db".into(), requests: 6, bytes: 128, errors: 5 }],
         pools: vec![flow("p", 0)],
         tenants: vec![flow("", 1)],
     };

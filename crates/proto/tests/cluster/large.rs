@@ -15,7 +15,7 @@ use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
 use tidegate_proto::message::{FromGateway, ToGateway};
 use tidegate_proto::stats::latency::{BUCKETS, LatencyCounts, RequestLatency};
-use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts, NodeLatency};
+use tidegate_proto::stats::message::{AnsweredRequests, GatewayCounts, NodeCounts, NodeLatency};
 
 /// The most tenants of a policy.
 const TENANTS: u16 = 60_000;
@@ -125,7 +125,7 @@ fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
     let length = arrives(&ToGateway::Policy { revision, policy: policy.clone() });
     assert!(length > FRAME_MAX, "it comes in pages");
     arrives(&data_node::ToDataNode::Policy { revision, policy });
-    let flow = |at| Flow { name: name(at), requests: MOST, bytes: MOST, errors: MOST };
+    let flow = |at| AnsweredRequests { name: name(at), requests: MOST, bytes: MOST, errors: MOST };
     let (volumes, pools, tenants) = (each(flow), each(flow), each(flow));
     let counts = GatewayCounts { volumes, pools, tenants, ..GatewayCounts::default() };
     assert!(arrives(&FromGateway::Counts(counts)) > FRAME_MAX);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, PeriodNumber, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, RoundId, ToNode};
-use tidegate_proto::node::{Config, Node, Output, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeRequest, Output, Slot};
 
 use crate::one_by_one::OneByOne;
 use crate::world::{at, first_grant, plan};
@@ -18,7 +18,7 @@ const OUTSTANDING: u32 = 5;
 struct Server {
     node: Node<()>,
     now: Time,
-    device: VecDeque<(Time, Request<()>)>,
+    device: VecDeque<(Time, NodeRequest<()>)>,
     reports: Vec<NodeReport>,
 }
 

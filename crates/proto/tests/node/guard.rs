@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
-use tidegate_proto::node::{Config, Node, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeRequest, Slot};
 
 use crate::one_by_one::OneByOne;
 use crate::world::{at, first_grant, plan};
@@ -35,7 +35,7 @@ struct Server {
     node: Node<Time>,
     reader: Slot,
     now: Time,
-    device: VecDeque<(Time, Request<Time>)>,
+    device: VecDeque<(Time, NodeRequest<Time>)>,
 }
 
 impl Server {

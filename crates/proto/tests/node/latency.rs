@@ -4,7 +4,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{Operation, Tag, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::data::Command;
-use tidegate_proto::node::{Config, Node, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeRequest, Slot};
 use tidegate_proto::stats::latency::RequestLatency;
 
 use crate::one_by_one::tag;
@@ -78,11 +78,11 @@ fn a_request_in_pieces_is_one_request() {
     let mut batch = Vec::new();
     node.put(Time(10), &mut vec![piece("first")]);
     node.fill(0, Time(14), &mut batch);
-    let next = |_: &mut Request<_>, next: &mut Vec<_>| next.push(piece("second"));
+    let next = |_: &mut NodeRequest<_>, next: &mut Vec<_>| next.push(piece("second"));
     node.finish(0, Time(30), &mut std::mem::take(&mut batch), None, next);
     assert_eq!(times(&node), []);
     node.fill(0, Time(40), &mut batch);
-    let answer = |request: &mut Request<_>, _: &mut Vec<_>| request.is_piece = false;
+    let answer = |request: &mut NodeRequest<_>, _: &mut Vec<_>| request.is_piece = false;
     node.finish(0, Time(60), &mut std::mem::take(&mut batch), None, answer);
     assert_eq!(times(&node), [row("", "read", [1, 50, 4])]);
 }

@@ -8,7 +8,7 @@ use tidegate_model::{Discipline, Iops, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
-use tidegate_proto::node::{Config, Node, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeRequest, Slot};
 
 use crate::one_by_one::{OneByOne, tag};
 
@@ -31,7 +31,7 @@ struct NodeTestbed {
     slots: [Slot; 2],
     now: Time,
     /// The device's line: when each is done.
-    line: VecDeque<(Time, Request<Job>)>,
+    line: VecDeque<(Time, NodeRequest<Job>)>,
     command: Command,
     length: u32,
     /// How long the device takes for a zeroed MiB, and for any zeroed range besides.
@@ -132,7 +132,7 @@ impl NodeTestbed {
         }
     }
 
-    fn finish(&mut self, done: Request<Job>) {
+    fn finish(&mut self, done: NodeRequest<Job>) {
         let job = done.body;
         self.node.on_done(self.now, done);
         match job {

@@ -8,7 +8,7 @@ use tidegate_model::{Discipline, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::PIECE;
-use tidegate_proto::node::{Config, Node, Request};
+use tidegate_proto::node::{Config, Node, NodeRequest};
 
 use crate::one_by_one::{OneByOne, tag};
 use crate::world::{MS, at, now_grant, plan};
@@ -54,7 +54,7 @@ struct Load {
     plan: Plan,
     grants: u64,
     counts: Vec<Count>,
-    at_device: Vec<Request<usize>>,
+    at_device: Vec<NodeRequest<usize>>,
 }
 
 impl Load {

@@ -10,7 +10,7 @@ use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::Controller;
 use tidegate_proto::node::Config;
 
-use super::outcome::Cell;
+use super::outcome::SampleCell;
 use super::scenario::Scenario;
 use super::threads::{ThreadId, Threads};
 use super::unfairness::{Side, Unfairness};
@@ -81,7 +81,7 @@ pub(crate) struct StorageBricks {
     /// Coordinator by coordinator, in the order of the streams.
     elsewhere: Vec<Elsewhere>,
     bricks: Vec<Brick>,
-    cells: Vec<Cell>,
+    cells: Vec<SampleCell>,
     pub(crate) requests: RequestTable<SubRequest>,
     pub(crate) unfairness: Unfairness,
     pub(super) announced: u64,
@@ -127,7 +127,7 @@ impl DsfqSim {
             names: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
             elsewhere: (0..coordinators * streams).map(account).collect(),
             bricks: (0..count.into()).map(brick).collect(),
-            cells: vec![Cell::default(); streams * usize::from(count)],
+            cells: vec![SampleCell::default(); streams * usize::from(count)],
             requests: RequestTable::default(),
             unfairness,
             announced: 0,
@@ -146,7 +146,7 @@ impl DsfqSim {
     }
 
     /// Returns the counts since the last call, stream by stream in the order of the bricks.
-    pub(crate) fn take_sample(&mut self) -> Vec<Cell> {
+    pub(crate) fn take_sample(&mut self) -> Vec<SampleCell> {
         let StorageBricks { threads, bricks, cells, .. } = &mut self.peers;
         let (now, count) = (self.now, bricks.len());
         for (number, brick) in bricks.iter_mut().enumerate() {
@@ -160,7 +160,7 @@ impl DsfqSim {
             }
         }
         let length = cells.len();
-        core::mem::replace(cells, vec![Cell::default(); length])
+        core::mem::replace(cells, vec![SampleCell::default(); length])
     }
 
     // Streams and coordinators.

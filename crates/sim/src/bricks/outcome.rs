@@ -6,7 +6,7 @@ use super::unfairness::Unfairness;
 
 /// One stream at one brick in one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub struct SampleCell {
     /// Bytes that were served.
     pub bytes: u64,
     /// Requests, or parts of them, that were answered.
@@ -33,7 +33,7 @@ pub struct DsfqReport {
     /// How many bricks there are.
     pub bricks: usize,
     /// Per sample, stream by stream in the order of the bricks.
-    pub samples: Vec<Vec<Cell>>,
+    pub samples: Vec<Vec<SampleCell>>,
     /// Between the first two streams at the first brick, in the whole run.
     pub unfairness: Unfairness,
     /// Messages of coordinators to bricks that no request carried, in the whole run.
@@ -44,11 +44,11 @@ pub struct DsfqReport {
 
 impl DsfqReport {
     /// Of a sample, a stream at one brick, or at all of them together.
-    pub fn cell(&self, sample: usize, stream: usize, brick: Option<usize>) -> Cell {
+    pub fn cell(&self, sample: usize, stream: usize, brick: Option<usize>) -> SampleCell {
         let cells = &self.samples[sample][stream * self.bricks..(stream + 1) * self.bricks];
         match brick {
             Some(brick) => cells[brick],
-            None => cells.iter().fold(Cell::default(), |sum, cell| sum.and(cell)),
+            None => cells.iter().fold(SampleCell::default(), |sum, cell| sum.and(cell)),
         }
     }
 
@@ -83,9 +83,9 @@ impl DsfqReport {
         Span(self.all(stream, brick).wait_most_ns)
     }
 
-    fn all(&self, stream: usize, brick: Option<usize>) -> Cell {
+    fn all(&self, stream: usize, brick: Option<usize>) -> SampleCell {
         let cells = (0..self.samples.len()).map(|sample| self.cell(sample, stream, brick));
-        cells.fold(Cell::default(), |sum, cell| sum.and(&cell))
+        cells.fold(SampleCell::default(), |sum, cell| sum.and(&cell))
     }
 
     /// A table for people and golden files: KiB of each stream at each brick, a line per sample,
@@ -107,7 +107,7 @@ impl DsfqReport {
     }
 }
 
-impl Cell {
+impl SampleCell {
     /// Both together. Of the threads the larger number counts, for one may ask several bricks.
     fn and(self, other: &Self) -> Self {
         Self {

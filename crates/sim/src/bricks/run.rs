@@ -43,7 +43,7 @@ pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
 
 /// The policy that a scenario's streams are under.
 pub(crate) fn promised(scenario: &Scenario) -> Policy {
-    let promise = |stream: &super::Stream| Promise {
+    let promise = |stream: &super::ClientStream| Promise {
         reservation: stream.reservation.unwrap_or_default(),
         limit: stream.limit,
         demand: 0,

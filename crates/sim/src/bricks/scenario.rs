@@ -39,7 +39,7 @@ pub struct Scenario {
     /// The storage bricks.
     pub bricks: Bricks,
     /// The client streams. The unfairness is measured between the first two, at the first brick.
-    pub stream: Vec<Stream>,
+    pub stream: Vec<ClientStream>,
 }
 
 /// The storage bricks; all are alike.
@@ -117,7 +117,7 @@ impl Bricks {
 /// A stream of client requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct ClientStream {
     /// Its name.
     pub name: String,
     /// Its share among equals.

@@ -32,7 +32,7 @@ struct Thread {
 
 /// A request: through which coordinator, whose, and how much on which bricks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct ClientRequest {
     pub(super) coordinator: u16,
     pub(super) stream: u16,
     pub(super) sub_requests: Vec<(u16, u32)>,
@@ -92,7 +92,7 @@ impl Threads {
     }
 
     /// A thread makes a request.
-    pub(super) fn submit(&mut self, id: ThreadId, now: Picoseconds) -> Request {
+    pub(super) fn submit(&mut self, id: ThreadId, now: Picoseconds) -> ClientRequest {
         let thread = &mut self.threads[id as usize];
         let group = &mut self.groups[thread.group as usize];
         let [Bytes(least), Bytes(most)] = group.plan.size;
@@ -104,7 +104,7 @@ impl Threads {
         let next = &mut self.rotation[usize::from(group.stream)];
         let coordinator = group.coordinators[*next % group.coordinators.len()];
         *next += 1;
-        Request { coordinator, stream: group.stream, sub_requests }
+        ClientRequest { coordinator, stream: group.stream, sub_requests }
     }
 
     /// Returns the stream that a thread belongs to.

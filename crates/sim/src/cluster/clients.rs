@@ -27,7 +27,7 @@ pub(super) type FlowId = u32;
 
 /// One tenant at one node.
 #[derive(Clone, Debug)]
-pub(super) struct Flow {
+pub(super) struct ClientFlow {
     /// Where it asks.
     pub(super) node: u16,
     /// Grows when the tenant moves.
@@ -47,7 +47,7 @@ pub(super) struct Clients {
     nodes: u16,
     /// The most flows that a tenant has at a time.
     width: usize,
-    flows: Vec<Flow>,
+    flows: Vec<ClientFlow>,
     /// Requests that each tenant makes in a period.
     demands: Vec<u64>,
     /// Random stream from which each tenant draws its nodes.
@@ -75,7 +75,7 @@ impl Clients {
         let drawn = load.active.map_or(0, |[_, most]| usize::from(most));
         let given = load.on.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let width = drawn.max(given);
-        let flow = |number| Flow {
+        let flow = |number| ClientFlow {
             node: 0,
             version: 0,
             is_active: false,
@@ -96,7 +96,7 @@ impl Clients {
         }
     }
 
-    pub(super) fn flow(&self, id: FlowId) -> &Flow {
+    pub(super) fn flow(&self, id: FlowId) -> &ClientFlow {
         &self.flows[id as usize]
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct PendingRequest {
 
 /// Event of the clients or of a device.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum ClusterEvent {
     /// A flow of an open loop asks.
     Arrival { flow: FlowId, version: u32 },
     /// A device has finished a request.
@@ -108,7 +108,7 @@ impl ClusterSim {
     fn on_arrival(&mut self, flow: FlowId, version: u32) {
         // Only of use while the flow has not moved on.
         if let Some(next) = self.peers.clients.next(flow, version, self.now) {
-            self.plan(next, Event::Arrival { flow, version });
+            self.plan(next, ClusterEvent::Arrival { flow, version });
             let node = self.submit(flow);
             self.pump(node);
         }
@@ -118,7 +118,7 @@ impl ClusterSim {
         for (flow, begin) in self.peers.clients.relocate(tenant, self.now) {
             let version = self.peers.clients.flow(flow).version;
             match begin {
-                Begin::At(at) => self.plan(at, Event::Arrival { flow, version }),
+                Begin::At(at) => self.plan(at, ClusterEvent::Arrival { flow, version }),
                 Begin::Outstanding(count) => {
                     (0..count).for_each(|_| _ = self.submit(flow));
                     self.pump(self.peers.clients.flow(flow).node);
@@ -169,7 +169,7 @@ impl ClusterSim {
 
 impl Peers for StorageNodes {
     type Process = SimulatedNode<Ticket>;
-    type Event = Event;
+    type Event = ClusterEvent;
 
     fn controller(&self, now: Time, incarnation: u32) -> Controller {
         let node = |number| NodeSetup {
@@ -198,27 +198,27 @@ impl Peers for StorageNodes {
         SimulatedNode::new(now, info, config, threads, self.names.clone())
     }
 
-    fn happen(simulation: &mut ClusterSim, event: Event) {
+    fn happen(simulation: &mut ClusterSim, event: ClusterEvent) {
         match event {
-            Event::Arrival { flow, version } => simulation.on_arrival(flow, version),
-            Event::Done { node, incarnation, number } => {
+            ClusterEvent::Arrival { flow, version } => simulation.on_arrival(flow, version),
+            ClusterEvent::Done { node, incarnation, number } => {
                 simulation.on_done(node, incarnation, number);
             }
-            Event::Move { tenant } => simulation.on_move(tenant as usize),
-            Event::Demand { tenant, node, rate } => {
+            ClusterEvent::Move { tenant } => simulation.on_move(tenant as usize),
+            ClusterEvent::Demand { tenant, node, rate } => {
                 let clients = &mut simulation.peers.clients;
                 let now = simulation.now;
                 if let Some((flow, at)) = clients.demand(tenant.into(), node, rate.into(), now) {
                     let version = clients.flow(flow).version;
-                    simulation.plan(at, Event::Arrival { flow, version });
+                    simulation.plan(at, ClusterEvent::Arrival { flow, version });
                 }
             }
         }
     }
 
-    fn called(event: &Event) -> Option<u16> {
+    fn called(event: &ClusterEvent) -> Option<u16> {
         match event {
-            Event::Done { node, .. } => Some(*node),
+            ClusterEvent::Done { node, .. } => Some(*node),
             _ => None,
         }
     }
@@ -233,7 +233,7 @@ impl Peers for StorageNodes {
         let events = &mut simulation.agenda;
         process.dispatch(now.time(), |number, request| {
             let done = device.take(now, request.units());
-            events.plan(done, Event::Done { node, incarnation, number });
+            events.plan(done, ClusterEvent::Done { node, incarnation, number });
         });
     }
 

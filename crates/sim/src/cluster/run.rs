@@ -5,7 +5,7 @@ use tidegate_model::policy::{self, Account, Extent, Fallback, Levels, Resource, 
 use tidegate_model::{Class, Iops, Policy, Rate, Span};
 
 use super::clients::Promise;
-use super::nodes::{ClusterSim, Event, LENGTH, Setup};
+use super::nodes::{ClusterEvent, ClusterSim, LENGTH, Setup};
 use super::outcome::{ClusterReport, Move, in_period};
 use crate::link::Conduct;
 use crate::rng::{Stream, Zipf, apportion};
@@ -24,11 +24,11 @@ pub fn run(scenario: &Scenario) -> Result<ClusterReport, ScenarioError> {
     let from = Picoseconds(period.0 * u64::from(scenario.skip));
     let start = Picoseconds::from(scenario.load.start);
     let tenants = promises.len() as u32;
-    (0..tenants).for_each(|tenant| world.plan(start, Event::Move { tenant }));
+    (0..tenants).for_each(|tenant| world.plan(start, ClusterEvent::Move { tenant }));
     let mut moves = moves(scenario);
     moves.retain(|moved| moved.at > start);
     for moved in &moves {
-        world.plan(moved.at, Event::Move { tenant: moved.tenant as u32 });
+        world.plan(moved.at, ClusterEvent::Move { tenant: moved.tenant as u32 });
     }
     moves.retain(|moved| moved.at >= from);
     moves.iter_mut().for_each(|moved| moved.at = moved.at.since(from));

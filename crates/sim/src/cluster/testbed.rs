@@ -10,7 +10,7 @@ use tidegate_proto::node::NodeStatus;
 
 use super::clients::Promise;
 use super::counts::{Promised, TokenCounts};
-use super::nodes::{ClusterSim, Event as LoadEvent, Setup};
+use super::nodes::{ClusterEvent as LoadEvent, ClusterSim, Setup};
 use crate::link::Conduct;
 use crate::scenario::{Arrivals, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::simulation::{Fault, Journal};

@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::Queue;
+use super::EventQueue;
 use crate::time::Picoseconds;
 
 /// Events in a binary heap: O(log n) per event.
@@ -27,7 +27,7 @@ impl<E> Default for Heap<E> {
     }
 }
 
-impl<E> Queue<E> for Heap<E> {
+impl<E> EventQueue<E> for Heap<E> {
     fn push(&mut self, at: Picoseconds, event: E) {
         assert!(at >= self.now, "an event at {at}, in the past of {}", self.now);
         self.waiting.push(ScheduledEvent { at, sequence: self.pushed, event });

@@ -20,8 +20,8 @@
 //! slot that becomes empty hands its memory to the next one of its level that does not.
 //!
 //! When a slot leaves the upper levels, all that is due in its 4,096 ps is known, and if that is
-//! much it is *shown* ([`Queue::pop_glancing`]): whoever reads then what these events will touch,
-//! waits for all of it together, and not for one after the other.
+//! much it is *shown* ([`EventQueue::pop_glancing`]): whoever reads then what these events will
+//! touch, waits for all of it together, and not for one after the other.
 //!
 //! Order among equals costs nothing: slots are appended to at the end. An event reaches a
 //! slot from above only at the moment at which now enters the slot's range; before that moment
@@ -30,7 +30,7 @@
 
 use core::{array, mem};
 
-use super::Queue;
+use super::EventQueue;
 use crate::time::Picoseconds;
 
 const DIGIT_BITS: u32 = 6;
@@ -54,7 +54,7 @@ pub struct Wheel<E> {
     /// One bit for each slot that holds something.
     occupied: [u64; LEVELS],
     near: Box<[[List; SLOTS]; NEAR]>,
-    nodes: Vec<Node<E>>,
+    nodes: Vec<EventNode<E>>,
     /// The first of a list of nodes that are not in use.
     free: u32,
     far: Box<[[Row<E>; SLOTS]; LEVELS - NEAR]>,
@@ -73,7 +73,7 @@ struct List {
 }
 
 #[derive(Debug)]
-struct Node<E> {
+struct EventNode<E> {
     at: u64,
     next: u32,
     event: Option<E>,
@@ -94,7 +94,7 @@ impl<E> Default for Wheel<E> {
     }
 }
 
-impl<E> Queue<E> for Wheel<E> {
+impl<E> EventQueue<E> for Wheel<E> {
     #[inline]
     fn push(&mut self, at: Picoseconds, event: E) {
         let now = Picoseconds(self.now);
@@ -145,7 +145,7 @@ impl<E> Wheel<E> {
     fn append(&mut self, at: u64, event: E) {
         let (level, slot) = self.slot_of(at);
         if level < NEAR {
-            let node = self.node(Node { at, next: NONE, event: Some(event) });
+            let node = self.node(EventNode { at, next: NONE, event: Some(event) });
             return self.link(level, slot, node);
         }
         let bit = 1 << slot;
@@ -159,7 +159,7 @@ impl<E> Wheel<E> {
 
     /// A place for a node.
     #[inline]
-    fn node(&mut self, node: Node<E>) -> u32 {
+    fn node(&mut self, node: EventNode<E>) -> u32 {
         let index = self.free;
         if index == NONE {
             assert!(self.nodes.len() < NONE as usize, "more events than numbers for them");
@@ -240,7 +240,7 @@ impl<E> Wheel<E> {
         self.now = earliest;
         index = first;
         loop {
-            let Node { at, next, .. } = self.nodes[index as usize];
+            let EventNode { at, next, .. } = self.nodes[index as usize];
             let (level, slot) = self.slot_of(at);
             self.link(level, slot, index);
             if index == last {

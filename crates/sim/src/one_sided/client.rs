@@ -81,7 +81,7 @@ struct Read {
 
 /// A client that reads.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ReadingClient {
     remote: Box<dyn ClientMemory>,
     plan: ClientPlan,
     /// The period that it is in: its beginning, and the distance of two reads that are due.
@@ -98,7 +98,7 @@ pub(super) struct Client {
     pub(super) latency: Option<Latency>,
 }
 
-impl Client {
+impl ReadingClient {
     /// One that wants nothing yet.
     pub(super) fn new(remote: Box<dyn ClientMemory>, plan: ClientPlan) -> Self {
         Self {

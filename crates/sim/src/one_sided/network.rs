@@ -10,7 +10,7 @@ use tidegate_onesided::one_sided::{
     BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
-use super::nic::{HEAD, Job, Line, NicModel, Served};
+use super::nic::{HEAD, NicModel, NicOperation, OperationLine, Served};
 use crate::time::Picoseconds;
 
 /// Operations of one client that can be under way at a time.
@@ -40,7 +40,7 @@ struct Inner {
     now: Picoseconds,
     round_trip: Picoseconds,
     region: u64,
-    line: Line,
+    line: OperationLine,
     memory: Vec<u8>,
     /// Operations on memory that exists, by their marks, and the free marks.
     acts: Vec<Act>,
@@ -49,12 +49,12 @@ struct Inner {
     to_happen: VecDeque<Served>,
     /// Operations on their way back, in their order.
     on_the_way: VecDeque<Served>,
-    clients: Vec<Client>,
+    clients: Vec<NetworkClient>,
 }
 
 #[derive(Default)]
-struct Client {
-    done: Vec<Job>,
+struct NetworkClient {
+    done: Vec<NicOperation>,
     under_way: usize,
     counts: OperationCounts,
 }
@@ -87,7 +87,7 @@ impl Network {
             now: Picoseconds::ZERO,
             round_trip: Picoseconds::from(nics.round_trip),
             region,
-            line: Line::new(nics, seed),
+            line: OperationLine::new(nics, seed),
             memory: vec![0; real],
             acts: Vec::new(),
             free: Vec::new(),
@@ -100,7 +100,7 @@ impl Network {
     /// Connects a client with so many buffers; its number is how many there were before.
     pub fn connect(&self, buffers: u32) -> Endpoint {
         let mut inner = self.0.borrow_mut();
-        inner.clients.push(Client::default());
+        inner.clients.push(NetworkClient::default());
         let client = inner.line.join();
         let region = inner.region;
         Endpoint { network: self.clone(), client, region, buffers: Buffers::new(buffers) }
@@ -317,7 +317,7 @@ impl RemoteMemory for Endpoint {
             NOTHING
         };
         let size = operation.touches().1 as u32 + HEAD;
-        inner.line.push(now, self.client, Job { id, size, mark, buffer });
+        inner.line.push(now, self.client, NicOperation { id, size, mark, buffer });
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl RemoteMemory for Endpoint {
         let Inner { clients, acts, free, .. } = &mut *inner;
         let client = &mut clients[self.client as usize];
         client.under_way -= client.done.len();
-        for Job { id, mark, buffer, .. } in client.done.drain(..) {
+        for NicOperation { id, mark, buffer, .. } in client.done.drain(..) {
             let mut word = 0;
             if let Some(busy) = self.buffers.busy.get_mut(buffer as usize) {
                 *busy -= 1;

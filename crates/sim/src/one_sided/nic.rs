@@ -96,7 +96,7 @@ pub enum Service {
 
 /// An operation on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct NicOperation {
     /// Its name at its client.
     pub(super) id: u64,
     /// Its bytes and [`HEAD`].
@@ -113,19 +113,19 @@ pub(super) struct Served {
     /// When it happened.
     pub(super) at: Picoseconds,
     pub(super) client: u32,
-    pub(super) job: Job,
+    pub(super) job: NicOperation,
 }
 
 /// Operations at their clients' NICs, and in line at the data node.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct OperationLine {
     order: Order,
     /// Picoseconds that a page takes at a client's NIC.
     client: u64,
     /// Picoseconds that a page takes at the data node.
     node: u64,
     random: Option<Random>,
-    clients: Vec<Client>,
+    clients: Vec<NicClient>,
     /// When each client's NIC is done with its first operation; never if it has none. Apart from
     /// the rest, because it is looked through for each operation.
     exits: Vec<Picoseconds>,
@@ -142,13 +142,13 @@ pub(super) struct Line {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Client {
+struct NicClient {
     /// At its own NIC.
-    here: VecDeque<Job>,
+    here: VecDeque<NicOperation>,
     /// When the NIC was, or will be, done with what it began last.
     free_at: Picoseconds,
     /// In line at the data node, round robin and shared.
-    there: VecDeque<Job>,
+    there: VecDeque<NicOperation>,
     /// Shared: the level at which its first operation in line is done.
     done_at: u64,
 }
@@ -177,7 +177,7 @@ impl Fluid {
     }
 }
 
-impl Line {
+impl OperationLine {
     /// No client yet.
     ///
     /// # Panics
@@ -201,7 +201,7 @@ impl Line {
 
     /// One client more; its number.
     pub(super) fn join(&mut self) -> u32 {
-        self.clients.push(Client::default());
+        self.clients.push(NicClient::default());
         self.exits.push(Picoseconds::MAX);
         self.clients.len() as u32 - 1
     }
@@ -212,7 +212,7 @@ impl Line {
     }
 
     /// A client's NIC takes an operation.
-    pub(super) fn push(&mut self, now: Picoseconds, client: u32, job: Job) {
+    pub(super) fn push(&mut self, now: Picoseconds, client: u32, job: NicOperation) {
         let index = client as usize;
         let client = &mut self.clients[index];
         client.here.push_back(job);

@@ -13,13 +13,13 @@ fn nics(order: Order, service: Service) -> NicModel {
 
 const PAGE_SIZE: u32 = PAGE as u32;
 
-const fn job(id: u64) -> Job {
-    Job { id, size: PAGE_SIZE, mark: 0, buffer: 0 }
+const fn job(id: u64) -> NicOperation {
+    NicOperation { id, size: PAGE_SIZE, mark: 0, buffer: 0 }
 }
 
 /// All that is served, if each client's operations are pushed at these times.
 fn served(nics: &NicModel, pushed: &[Vec<u64>]) -> Vec<Served> {
-    let mut line = Line::new(nics, 1);
+    let mut line = OperationLine::new(nics, 1);
     let mut all: Vec<(Picoseconds, u32, u64)> = Vec::new();
     for times in pushed {
         let client = line.join();
@@ -113,7 +113,7 @@ proptest! {
 #[test]
 fn shares_of_clients_with_unequal_windows() {
     let shares = |order| {
-        let mut line = Line::new(&nics(order, Service::Constant), 1);
+        let mut line = OperationLine::new(&nics(order, Service::Constant), 1);
         let mut counts = [0u32; 3];
         for (client, window) in [(0, 4), (1, 4), (2, 16)] {
             line.join();

@@ -43,7 +43,7 @@ mod world;
 
 use tidegate_model::Span;
 
-pub use scenario::{Control, Move, Scenario, Tenants};
+pub use scenario::{Move, NodesControl, OneSidedClusterScenario, Tenants};
 pub(crate) use world::{OneSidedClusterSim, PolicyEvent};
 
 use crate::scenario::ScenarioError;
@@ -128,8 +128,8 @@ impl OneSidedClusterReport {
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// The errors of [`Scenario::check`].
-pub fn run(scenario: &Scenario) -> Result<OneSidedClusterReport, ScenarioError> {
+/// The errors of [`OneSidedClusterScenario::check`].
+pub fn run(scenario: &OneSidedClusterScenario) -> Result<OneSidedClusterReport, ScenarioError> {
     scenario.check()?;
     let mut world = OneSidedClusterSim::steady(scenario)?;
     for _ in 0..scenario.skip {

@@ -2,7 +2,7 @@
 
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Time};
-use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
 use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
 
@@ -54,7 +54,8 @@ fn monitor(
 ) -> Result<Monitor<Loopback>, ScenarioError> {
     let window = scenario.client.iter().map(|clients| clients.window).max().unwrap_or(1);
     let session_slots = scenario.client.iter().map(|clients| clients.count).sum();
-    let settings = Settings { parameters, profile: scenario.profile(), session_slots, window };
+    let settings =
+        MonitorSettings { parameters, profile: scenario.profile(), session_slots, window };
     let remote = network.connect_node(BUFFERS);
     let mut monitor =
         Monitor::new(remote, settings, Time::ZERO).expect("the connection is large enough");

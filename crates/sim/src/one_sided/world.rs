@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_model::Iops;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent};
 
-use super::client::{Client, ClientMemory, ClientPlan, Latency};
+use super::client::{ClientMemory, ClientPlan, Latency, ReadingClient};
 use super::network::{Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
@@ -29,7 +29,7 @@ pub(super) struct OneSidedSim {
     network: Network,
     now: Picoseconds,
     /// The clients, and then the jobs in the background.
-    clients: Vec<Client>,
+    clients: Vec<ReadingClient>,
     /// How many of them are no jobs.
     count: usize,
     /// When each is to be called, and the first of these.
@@ -64,9 +64,9 @@ impl OneSidedSim {
         let count = plans.len();
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
             let plan = ClientPlan { shift: 1_000 * number / count as u64, ..plan };
-            Client::new(connect(plan.window), plan)
+            ReadingClient::new(connect(plan.window), plan)
         });
-        let mut clients: Vec<Client> = clients.collect();
+        let mut clients: Vec<ReadingClient> = clients.collect();
         clients.extend(scenario.background.iter().flat_map(|jobs| besides(network, jobs)));
         Self {
             now: Picoseconds::ZERO,
@@ -112,7 +112,7 @@ impl OneSidedSim {
 
     /// Returns the reads completed since the last sample.
     pub(super) fn sample(&mut self) -> Sample {
-        let take = |client: &mut Client| core::mem::take(&mut client.completed);
+        let take = |client: &mut ReadingClient| core::mem::take(&mut client.completed);
         let (clients, jobs) = self.clients.split_at_mut(self.count);
         let completed = clients.iter_mut().map(take).collect();
         Sample { completed, background: jobs.iter_mut().map(take).sum() }
@@ -226,9 +226,9 @@ impl OneSidedSim {
 }
 
 /// Jobs beside the clients, which do nothing yet.
-fn besides(network: &Network, jobs: &Background) -> Vec<Client> {
+fn besides(network: &Network, jobs: &Background) -> Vec<ReadingClient> {
     let plan = ClientPlan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
-    let job = |_| Client::new(Box::new(network.connect(plan.window)), plan);
+    let job = |_| ReadingClient::new(Box::new(network.connect(plan.window)), plan);
     (0..jobs.count).map(job).collect()
 }
 

@@ -10,7 +10,7 @@ use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, ClassWeights, Discipline, Iops, Span};
 
 use super::nodes::{self, NodeLaws};
-use crate::bricks::{Bricks, DsfqSim, Scenario, Stream, Threads, promised};
+use crate::bricks::{Bricks, ClientStream, DsfqSim, Scenario, Threads, promised};
 use crate::rng::Stream as Random;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
@@ -74,7 +74,7 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
         on.dedup();
         let text = format!("on = {on:?}\ncount = {}", random.within(20, 30));
         let threads: Threads = toml::from_str(&text).expect("threads can be read");
-        Stream {
+        ClientStream {
             name: name.into(),
             weight: random.within(1, 4) as u32,
             class,

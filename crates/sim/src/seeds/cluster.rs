@@ -7,7 +7,7 @@
 use tidegate_model::{Iops, Policy, Span};
 
 use super::nodes::{self, NodeLaws, moment, weather};
-use crate::cluster::{ClusterSim, Event, Promise, Promised, Setup, in_bytes, policy};
+use crate::cluster::{ClusterEvent, ClusterSim, Promise, Promised, Setup, in_bytes, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
@@ -102,11 +102,12 @@ impl ClusterTrial {
         let mut faults = nodes::faults(&mut random, period, &mut setup.links);
         faults.extend(nodes::stops(seed, period, setup.nodes.count));
         let mut simulation = ClusterSim::of(setup.clone());
-        (0..tenants).for_each(|tenant| simulation.plan(simulation.now, Event::Move { tenant }));
+        (0..tenants)
+            .for_each(|tenant| simulation.plan(simulation.now, ClusterEvent::Move { tenant }));
         if setup.load.active.is_some() {
             for _ in 0..random.below(3) * u64::from(tenants) {
                 let tenant = random.below(tenants.into()) as u32;
-                simulation.plan(moment(&mut random, period), Event::Move { tenant });
+                simulation.plan(moment(&mut random, period), ClusterEvent::Move { tenant });
             }
         }
         faults.into_iter().for_each(|(at, fault)| simulation.plan_fault(at, fault));

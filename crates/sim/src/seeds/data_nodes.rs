@@ -15,7 +15,9 @@ use tidegate_onesided::data_node::registry::TenantShare;
 
 use super::nodes;
 use crate::link::Conduct;
-use crate::one_sided::nodes::{Control, Move, OneSidedClusterSim, PolicyEvent, Scenario, Tenants};
+use crate::one_sided::nodes::{
+    Move, NodesControl, OneSidedClusterScenario, OneSidedClusterSim, PolicyEvent, Tenants,
+};
 use crate::one_sided::{NicModel, Order, Service};
 use crate::rng::Stream;
 use crate::simulation::Fault;
@@ -26,7 +28,7 @@ const PERIOD: Span = Span(250 * Span::MILLISECOND.0);
 
 /// The run of a seed.
 pub(super) struct DataNodeTrial {
-    scenario: Scenario,
+    scenario: OneSidedClusterScenario,
     simulation: OneSidedClusterSim,
     /// The reservations of the policies so far, and their limits.
     most: Vec<[u64; 2]>,
@@ -83,7 +85,7 @@ fn promises(policy: &Policy) -> Vec<[u64; 2]> {
 }
 
 /// Nodes of which a half is promised, and tenants with hot nodes.
-fn scenario(seed: u64, random: &mut Stream) -> Scenario {
+fn scenario(seed: u64, random: &mut Stream) -> OneSidedClusterScenario {
     let nodes = random.within(2, 4) as u16;
     let rate = random.within(8_000, 16_000);
     let count = random.within(1, 4);
@@ -96,10 +98,10 @@ fn scenario(seed: u64, random: &mut Stream) -> Scenario {
         Tenants { count: 1, reservation, demand, exponent }
     };
     let tenant = (0..count).map(&mut tenant).collect();
-    Scenario {
+    OneSidedClusterScenario {
         name: String::new(),
         seed,
-        control: Control::Split,
+        control: NodesControl::Split,
         period: PERIOD,
         redistribute: Span(PERIOD.0 / random.within(2, 5)),
         skip: 0,

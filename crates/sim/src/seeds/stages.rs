@@ -19,7 +19,7 @@ use super::nodes;
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::simulation::Fault;
-use crate::stages::{Event, Programs, StageSim, tenant};
+use crate::stages::{Programs, StageEvent, StageSim, tenant};
 use crate::time::Picoseconds;
 use crate::trial::{LOOKS, Look, Phases, Trial};
 
@@ -69,18 +69,18 @@ impl StageTrial {
             for _ in 0..random.below(4) {
                 let wants = random.below(3) * capacity / 2;
                 let at = nodes::moment(&mut random, PERIOD);
-                simulation.plan(at, Event::Demand { host, wants });
+                simulation.plan(at, StageEvent::Demand { host, wants });
             }
         }
         for number in 1..simulation.peers.policies.len() as u16 {
             // In this order, for the last is the one that the calm is about.
             let at = Picoseconds(u64::from(number + 1) * Picoseconds::from(PERIOD).0);
-            simulation.plan(at, Event::Apply(number));
+            simulation.plan(at, StageEvent::Apply(number));
         }
         let calm = Phases { heal: HEAL, ..nodes::phases(PERIOD) }.calm_from();
         for (host, wants) in (0..).zip(later) {
             let at = Picoseconds(calm.0 + random.below(Picoseconds::from(INTERVAL).0));
-            simulation.plan(at, Event::Demand { host, wants });
+            simulation.plan(at, StageEvent::Demand { host, wants });
         }
         simulation.start();
         faults.into_iter().for_each(|(at, fault)| simulation.plan_fault(at, fault));

@@ -6,7 +6,7 @@
 
 use tidegate_model::{Policy, Span};
 
-use crate::cluster::{ClusterTestbed, Event};
+use crate::cluster::{ClusterEvent, ClusterTestbed};
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::simulation::Fault;
@@ -75,7 +75,7 @@ impl StormTrial {
     fn demand(&mut self, rate: impl Fn(usize) -> u32) {
         for (tenant, node) in (0..TENANTS).flat_map(|it| (0..NODES).map(move |node| (it, node))) {
             let rate = rate(tenant.into());
-            self.testbed.simulation.plan(self.at, Event::Demand { tenant, node, rate });
+            self.testbed.simulation.plan(self.at, ClusterEvent::Demand { tenant, node, rate });
         }
     }
 
@@ -83,7 +83,7 @@ impl StormTrial {
         let node = self.random.below(NODES.into()) as u16;
         let tenant = self.random.below(TENANTS.into()) as u16;
         let rate = self.random.below(4) as u32 * 1_000;
-        self.testbed.simulation.plan(self.at, Event::Demand { tenant, node, rate });
+        self.testbed.simulation.plan(self.at, ClusterEvent::Demand { tenant, node, rate });
     }
 
     /// Draws what happens next.

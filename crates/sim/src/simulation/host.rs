@@ -5,7 +5,7 @@ use tidegate_proto::message::Hello;
 
 use super::{Agenda, Event};
 use crate::alarm::Alarm;
-use crate::event::Queue;
+use crate::event::EventQueue;
 use crate::link::{Conduct, Link};
 use crate::rng::Stream;
 use crate::time::Picoseconds;

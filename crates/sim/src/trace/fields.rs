@@ -2,7 +2,7 @@
 
 use tidegate_model::Bytes;
 
-use super::Problem;
+use super::TraceProblem;
 
 /// How much of what was found an error shows, in letters.
 const SHOWN: usize = 40;
@@ -17,15 +17,15 @@ pub(super) fn beginning(text: &str) -> String {
 }
 
 /// One that is wrong.
-pub(super) fn wrong(name: &'static str, found: &str, expected: &'static str) -> Problem {
-    Problem::Field { name, found: beginning(found), expected }
+pub(super) fn wrong(name: &'static str, found: &str, expected: &'static str) -> TraceProblem {
+    TraceProblem::Field { name, found: beginning(found), expected }
 }
 
 /// Exactly so many of them.
 pub(super) fn exactly<'a, const N: usize>(
     fields: impl Iterator<Item = &'a str>,
     expected: &'static str,
-) -> Result<[&'a str; N], Problem> {
+) -> Result<[&'a str; N], TraceProblem> {
     let (mut all, mut found) = ([""; N], 0);
     for field in fields {
         if let Some(slot) = all.get_mut(found) {
@@ -33,24 +33,24 @@ pub(super) fn exactly<'a, const N: usize>(
         }
         found += 1;
     }
-    if found == N { Ok(all) } else { Err(Problem::Fields { found, expected }) }
+    if found == N { Ok(all) } else { Err(TraceProblem::Fields { found, expected }) }
 }
 
 /// A whole number, in decimal digits alone.
-pub(super) fn number(name: &'static str, text: &str) -> Result<u64, Problem> {
+pub(super) fn number(name: &'static str, text: &str) -> Result<u64, TraceProblem> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits);
     number.ok_or_else(|| wrong(name, text, "a whole number from 0 to 2^64 - 1"))
 }
 
 /// The number of a device.
-pub(super) fn device(text: &str) -> Result<u32, Problem> {
+pub(super) fn device(text: &str) -> Result<u32, TraceProblem> {
     let number = number("device", text).ok().and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| wrong("device", text, "a whole number from 0 to 2^32 - 1"))
 }
 
 /// A decimal number, in units of its ninth decimal.
-pub(super) fn billionths(name: &'static str, text: &str) -> Result<u64, Problem> {
+pub(super) fn billionths(name: &'static str, text: &str) -> Result<u64, TraceProblem> {
     let fail = || wrong(name, text, "a number from 0 to 1.8e10 with at most nine decimals");
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = decimals.bytes().all(|byte| byte.is_ascii_digit());
@@ -65,7 +65,7 @@ pub(super) fn billionths(name: &'static str, text: &str) -> Result<u64, Problem>
 }
 
 /// Where a request begins and how much it moves, both in units of so many bytes.
-pub(super) fn extent(offset: &str, size: &str, unit: u64) -> Result<[Bytes; 2], Problem> {
+pub(super) fn extent(offset: &str, size: &str, unit: u64) -> Result<[Bytes; 2], TraceProblem> {
     let [start, length] = [number("offset", offset)?, number("size", size).unwrap_or(0)];
     if length == 0 {
         return Err(wrong("size", size, "a whole number from 1 to 2^64 - 1"));

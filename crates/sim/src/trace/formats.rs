@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_model::{Bytes, Operation};
 
 use super::fields::{beginning, billionths, device, exactly, extent, number, wrong};
-use super::{Format, Problem};
+use super::{Format, TraceProblem};
 
 /// Bytes of a sector, in which MQSim and DiskSim count.
 const SECTOR: u64 = 512;
@@ -75,7 +75,7 @@ impl Parser {
     }
 
     /// Reads a line that is not blank; none if there is no request in it.
-    pub(super) fn parse(&mut self, line: &str) -> Result<Option<Found>, Problem> {
+    pub(super) fn parse(&mut self, line: &str) -> Result<Option<Found>, TraceProblem> {
         let version = match self.version {
             Some(version) => version,
             None => {
@@ -97,7 +97,7 @@ impl Parser {
         }
     }
 
-    fn fio2(&mut self, line: &str) -> Result<Option<Found>, Problem> {
+    fn fio2(&mut self, line: &str) -> Result<Option<Found>, TraceProblem> {
         let mut fields = line.split_ascii_whitespace();
         let [file, action] = [fields.next(), fields.next()].map(Option::unwrap_or_default);
         if action == "wait" {
@@ -110,7 +110,7 @@ impl Parser {
         self.fio(self.waited, file, action, fields)
     }
 
-    fn fio3(&mut self, line: &str) -> Result<Option<Found>, Problem> {
+    fn fio3(&mut self, line: &str) -> Result<Option<Found>, TraceProblem> {
         let mut fields = line.split_ascii_whitespace();
         let [time, file, action] = [(); 3].map(|()| fields.next().unwrap_or_default());
         self.fio(number("timestamp", time)?, file, action, fields)
@@ -123,7 +123,7 @@ impl Parser {
         file: &str,
         action: &str,
         rest: impl Iterator<Item = &'a str>,
-    ) -> Result<Option<Found>, Problem> {
+    ) -> Result<Option<Found>, TraceProblem> {
         let operation = match action {
             "read" => Operation::Read,
             "write" => Operation::Write,
@@ -152,8 +152,8 @@ impl Parser {
 }
 
 /// How lines are written in a recording that begins with this one, and whether it is a header.
-fn begin(named: Option<Format>, line: &str) -> Result<(Version, bool), Problem> {
-    let unknown = || Problem::Unknown { found: beginning(line) };
+fn begin(named: Option<Format>, line: &str) -> Result<(Version, bool), TraceProblem> {
+    let unknown = || TraceProblem::Unknown { found: beginning(line) };
     let titles = line.starts_with("Timestamp");
     match named.or_else(|| detect(line)).ok_or_else(unknown)? {
         Format::Msr => Ok((Version::Msr, titles)),
@@ -181,7 +181,7 @@ fn detect(line: &str) -> Option<Format> {
     }
 }
 
-fn msr(line: &str) -> Result<Found, Problem> {
+fn msr(line: &str) -> Result<Found, TraceProblem> {
     let fields = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
     let [time, _host, disk, kind, offset, size, _response] = exactly(line.split(','), fields)?;
     let operation = match kind {
@@ -194,7 +194,7 @@ fn msr(line: &str) -> Result<Found, Problem> {
     Ok(Found { ticks, device, operation, offset, bytes })
 }
 
-fn systor(line: &str) -> Result<Option<Found>, Problem> {
+fn systor(line: &str) -> Result<Option<Found>, TraceProblem> {
     let fields = "Timestamp,Response,IOType,LUN,Offset,Size";
     let [time, _response, kind, lun, offset, size] = exactly(line.split(','), fields)?;
     let operation = match kind {
@@ -208,7 +208,7 @@ fn systor(line: &str) -> Result<Option<Found>, Problem> {
     Ok(Some(Found { ticks, device, operation, offset, bytes }))
 }
 
-fn mqsim(line: &str) -> Result<Found, Problem> {
+fn mqsim(line: &str) -> Result<Found, TraceProblem> {
     let fields = "time, device, sector, sectors and type";
     let [time, number_of_device, sector, sectors, kind] =
         exactly(line.split_ascii_whitespace(), fields)?;
@@ -222,7 +222,7 @@ fn mqsim(line: &str) -> Result<Found, Problem> {
     Ok(Found { ticks, device, operation, offset, bytes })
 }
 
-fn disksim(line: &str) -> Result<Found, Problem> {
+fn disksim(line: &str) -> Result<Found, TraceProblem> {
     let fields = "time, device, sector, sectors and flags";
     let [time, number_of_device, sector, sectors, flags] =
         exactly(line.split_ascii_whitespace(), fields)?;

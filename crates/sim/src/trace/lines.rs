@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::Problem;
+use super::TraceProblem;
 
 /// The longest line, without its end. The formats need some hundred bytes; a path may have 4,096,
 /// and is then refused. A file without line ends is not read into memory.
@@ -27,22 +27,22 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line without its end and the blanks around it; none after the last.
-    pub(super) fn next(&mut self) -> Result<Option<&str>, Problem> {
+    pub(super) fn next(&mut self) -> Result<Option<&str>, TraceProblem> {
         self.number += 1;
         self.line.clear();
         let mut part = (&mut self.source).take(LONGEST as u64 + 2);
         let read = part.read_until(b'\n', &mut self.line);
-        let unreadable = |error: std::io::Error| Problem::Unreadable(error.to_string());
+        let unreadable = |error: std::io::Error| TraceProblem::Unreadable(error.to_string());
         if read.map_err(unreadable)? == 0 {
             return Ok(None);
         }
         if self.line.last() != Some(&b'\n') && self.line.len() > LONGEST {
             self.source.skip_until(b'\n').map_err(unreadable)?;
-            return Err(Problem::Long);
+            return Err(TraceProblem::Long);
         }
         match str::from_utf8(&self.line) {
             Ok(line) => Ok(Some(line.trim())),
-            Err(_) => Err(Problem::Field {
+            Err(_) => Err(TraceProblem::Field {
                 name: "the line",
                 found: super::fields::beginning(&String::from_utf8_lossy(&self.line)),
                 expected: "text in UTF-8, unpacked if it was compressed",

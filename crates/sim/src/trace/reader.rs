@@ -8,7 +8,7 @@ use tidegate_model::{Bytes, Operation};
 
 use super::formats::{Found, Parser};
 use super::lines::Lines;
-use super::{Format, Problem, Record, TraceError, fields};
+use super::{Format, Record, TraceError, TraceProblem, fields};
 use crate::time::Picoseconds;
 
 /// Records that a reader holds back by default. One is 48 bytes, so these are 50 kB; the disorder
@@ -18,8 +18,8 @@ const WINDOW: usize = 1_024;
 /// Reads a recording, record by record, in the order of their times.
 ///
 /// It is an iterator. After an error it goes on with the next line, unless nothing follows
-/// ([`Problem::Unreadable`], [`Problem::Unknown`]). An error comes as soon as its line is read,
-/// while records above it may still be held back.
+/// ([`TraceProblem::Unreadable`], [`TraceProblem::Unknown`]). An error comes as soon as its line is
+/// read, while records above it may still be held back.
 #[derive(Debug)]
 pub struct Reader<R> {
     lines: Lines<R>,
@@ -113,7 +113,10 @@ impl<R: BufRead> Reader<R> {
             match read.and_then(|found| self.take(found, line)) {
                 Ok(()) => {}
                 Err(problem) => {
-                    let last = matches!(problem, Problem::Unreadable(_) | Problem::Unknown { .. });
+                    let last = matches!(
+                        problem,
+                        TraceProblem::Unreadable(_) | TraceProblem::Unknown { .. }
+                    );
                     self.ended |= last;
                     return Err(TraceError { line, problem });
                 }
@@ -123,17 +126,17 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Holds back what was found in a line.
-    fn take(&mut self, found: Option<Found>, line: u64) -> Result<(), Problem> {
+    fn take(&mut self, found: Option<Found>, line: u64) -> Result<(), TraceProblem> {
         let Some(Found { ticks, device, operation, offset, bytes }) = found else {
             self.skipped += 1;
             return Ok(());
         };
         if bytes > self.largest {
-            return Err(Problem::Large { bytes, most: self.largest });
+            return Err(TraceProblem::Large { bytes, most: self.largest });
         }
         if let Some(left) = self.left.filter(|left| ticks < left.last) {
             let by = Picoseconds((left.last - ticks).saturating_mul(self.parser.tick()));
-            return Err(Problem::Late { by, window: self.window });
+            return Err(TraceProblem::Late { by, window: self.window });
         }
         self.waiting.push(Reverse(Waiting { ticks, line, device, operation, offset, bytes }));
         Ok(())

@@ -152,7 +152,7 @@ proptest! {
             prop_assert_eq!(late.len(), before.count());
         }
         for error in late {
-            let Problem::Late { window: reported, .. } = error.problem else { panic!("{error}") };
+            let TraceProblem::Late { window: reported, .. } = error.problem else { panic!("{error}") };
             prop_assert_eq!(reported, window);
         }
     }
@@ -253,10 +253,10 @@ fn what_is_no_trace() {
     }
     // A format that the caller names may be wrong, too.
     let mut reader = Reader::new("0 0 0 8 1\n".as_bytes()).of(Format::Fio);
-    assert!(matches!(reader.next().unwrap().unwrap_err().problem, Problem::Unknown { .. }));
+    assert!(matches!(reader.next().unwrap().unwrap_err().problem, TraceProblem::Unknown { .. }));
     assert!(reader.next().is_none());
     let mut reader = Reader::new("0 0 0 8 1\n".as_bytes()).of(Format::Systor);
-    assert!(matches!(reader.next().unwrap().unwrap_err().problem, Problem::Fields { .. }));
+    assert!(matches!(reader.next().unwrap().unwrap_err().problem, TraceProblem::Fields { .. }));
     assert_eq!("systor".parse(), Ok(Format::Systor));
     let error = "spc".parse::<Format>().unwrap_err().to_string();
     assert!(error.ends_with("known are msr systor mqsim disksim fio"), "{error}");

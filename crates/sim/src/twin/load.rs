@@ -10,7 +10,7 @@ use std::io::{self, BufRead, Read};
 
 use tidegate_model::{Operation, Span, Time};
 use tidegate_proto::recording::{
-    Connection, LINE_MAX, Line, Parser, RecordedRequest, RecordingError,
+    LINE_MAX, Line, Parser, RecordedConnection, RecordedRequest, RecordingError,
 };
 
 /// How soon a client that waits for an answer asks again: a round trip in a data centre and a
@@ -39,7 +39,7 @@ pub struct RecordedLoad {
 /// The requests of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionLoad {
-    pub(super) connection: Connection,
+    pub(super) connection: RecordedConnection,
     /// In the order in which they are made.
     pub(super) requests: Vec<LoadRequest>,
     /// The most that were under way at a time.

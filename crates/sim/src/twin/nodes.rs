@@ -26,7 +26,7 @@ use crate::time::Picoseconds;
 
 /// Event of a client or a device.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum TwinEvent {
     /// A connection makes its next request.
     Issue { connection: u32 },
     /// A device has finished a request.
@@ -68,7 +68,7 @@ impl Server {
 
 /// A client's connection, while its load is made again.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct TwinConnection {
     load: Rc<ConnectionLoad>,
     gateway: u32,
     /// The volume, by its index in the cluster.
@@ -113,7 +113,7 @@ pub(super) struct TwinNodes {
     pub(super) names: Rc<[String]>,
     pub(super) devices: Vec<Server>,
     pub(super) gateways: Vec<SimulatedGateway>,
-    pub(super) connections: Vec<Connection>,
+    pub(super) connections: Vec<TwinConnection>,
     pub(super) larges: LargeRequests,
     /// The time of a request outside of queues and devices.
     pub(super) transit: Span,
@@ -151,7 +151,7 @@ pub(super) fn server(
     }
 }
 
-impl Connection {
+impl TwinConnection {
     pub(super) fn new(
         load: Rc<ConnectionLoad>,
         (gateway, volume): (u32, usize),
@@ -230,7 +230,7 @@ impl TwinSim {
         }
         if let Some(at) = client.next_at(now, from).filter(|at| *at < until) {
             client.is_planned = true;
-            self.plan(at.max(now), Event::Issue { connection });
+            self.plan(at.max(now), TwinEvent::Issue { connection });
         }
     }
 
@@ -310,7 +310,7 @@ impl TwinSim {
         if let Some(request) = answered {
             match self.peers.transit {
                 Span::ZERO => self.on_answered(&request),
-                transit => self.plan(now.after(transit.into()), Event::Answered { request }),
+                transit => self.plan(now.after(transit.into()), TwinEvent::Answered { request }),
             }
         }
         self.pump(node);
@@ -359,7 +359,7 @@ fn tag(Attribution { tenant, class }: Attribution, operation: Operation, length:
 
 impl Peers for TwinNodes {
     type Process = SimulatedNode<Body>;
-    type Event = Event;
+    type Event = TwinEvent;
 
     fn controller(&self, now: Time, incarnation: u32) -> Controller {
         let nodes = self.cluster.nodes.iter().map(|node| NodeSetup {
@@ -395,20 +395,20 @@ impl Peers for TwinNodes {
         SimulatedNode::new(now, info, config, threads, self.names.clone())
     }
 
-    fn happen(simulation: &mut TwinSim, event: Event) {
+    fn happen(simulation: &mut TwinSim, event: TwinEvent) {
         match event {
-            Event::Issue { connection } => simulation.issue(connection),
-            Event::Done { node, incarnation, number } => {
+            TwinEvent::Issue { connection } => simulation.issue(connection),
+            TwinEvent::Done { node, incarnation, number } => {
                 simulation.on_done(node, incarnation, number);
             }
-            Event::Answered { request } => simulation.on_answered(&request),
+            TwinEvent::Answered { request } => simulation.on_answered(&request),
         }
     }
 
-    fn called(event: &Event) -> Option<u16> {
+    fn called(event: &TwinEvent) -> Option<u16> {
         match event {
-            Event::Done { node, .. } => Some(*node),
-            Event::Issue { .. } | Event::Answered { .. } => None,
+            TwinEvent::Done { node, .. } => Some(*node),
+            TwinEvent::Issue { .. } | TwinEvent::Answered { .. } => None,
         }
     }
 
@@ -422,7 +422,7 @@ impl Peers for TwinNodes {
         let events = &mut simulation.agenda;
         process.dispatch(now.time(), |number, request| {
             let done = device.take(now, request);
-            events.plan(done, Event::Done { node, incarnation, number });
+            events.plan(done, TwinEvent::Done { node, incarnation, number });
         });
     }
 }

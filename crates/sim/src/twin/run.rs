@@ -11,7 +11,7 @@ use tidegate_model::{Cluster, Policy, Span, Waits};
 use super::Service;
 use super::large::LargeRequests;
 use super::load::RecordedLoad;
-use super::nodes::{Connection, SimulatedGateway, TwinNodes, TwinSim, server, used};
+use super::nodes::{SimulatedGateway, TwinConnection, TwinNodes, TwinSim, server, used};
 use super::report::{Figures, TenantLog, TenantReport, TwinReport};
 use crate::cluster::Promised;
 use crate::link::Conduct;
@@ -140,7 +140,7 @@ fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
         if !own.requests.is_empty() {
             volumes_used.push(&cluster.volumes[volume]);
             let owners = Rc::new(Owners::new(policy, &name.volume, &name.tenant));
-            connections.push(Connection::new(Rc::new(own.clone()), (gateway, volume), owners));
+            connections.push(TwinConnection::new(Rc::new(own.clone()), (gateway, volume), owners));
         }
     }
     let used = used(volumes_used.into_iter());

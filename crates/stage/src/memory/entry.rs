@@ -16,7 +16,7 @@ use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 #[cfg(feature = "verbs")]
-use tidegate_fabric::memory::verbs::{Device, Opening, Verbs};
+use tidegate_fabric::memory::verbs::{Opening, RdmaDevice, Verbs};
 use tidegate_model::Span;
 use tidegate_model::cluster::MemoryTransport;
 use tidegate_onesided::data_node::{self, Hello, SessionSlot, VERSION, Welcome};
@@ -84,7 +84,7 @@ pub(super) fn enter(
     };
     let period =
         welcome.session_slot.as_ref().map_or(Span::SECOND, |session_slot| session_slot.period);
-    let settings = kv::Settings {
+    let settings = kv::ClientSettings {
         outstanding: outstanding(settings, &welcome),
         locations: settings.locations,
         extent: EXTENT,
@@ -138,7 +138,7 @@ fn connect_rnic(
     buffers: u32,
 ) -> Result<(Access, Layout), Error> {
     let failed = |error| Error::Memory(io::Error::other(error));
-    let device = Device::open(settings.device.as_deref()).map_err(failed)?;
+    let device = RdmaDevice::open(settings.device.as_deref()).map_err(failed)?;
     let opening = Opening::new(&device, buffers, welcome.window + ENGINE).map_err(failed)?;
     let answer = lifeline.request_path(&opening.request(), settings.patience)?;
     let mut verbs = opening.connect(&answer).map_err(failed)?;

@@ -16,7 +16,7 @@ use tidegate_fabric::stream::Stream;
 use tidegate_fabric::stream::Way;
 use tidegate_model::{Span, Time};
 #[cfg(feature = "verbs")]
-use tidegate_onesided::data_node::rnic::{Answer, Request};
+use tidegate_onesided::data_node::rnic::{Answer, ConnectRequest};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
 
@@ -98,7 +98,7 @@ impl Lifeline {
     #[cfg(feature = "verbs")]
     pub(super) fn request_path(
         &mut self,
-        request: &Request,
+        request: &ConnectRequest,
         patience: Span,
     ) -> Result<Answer, Error> {
         let mut bytes = Vec::new();

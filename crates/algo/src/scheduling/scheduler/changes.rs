@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use tidegate_model::{Discipline, Time};
 
 use super::flow::MEDIUM;
-use super::requests::Queue;
+use super::requests::SlotQueue;
 use super::state::TenantState;
 use super::{Scheduler, Slot, TenantParameters};
 use crate::scheduling::wrr::SHARING;
@@ -91,7 +91,7 @@ impl<J> Scheduler<J> {
         for index in 0..self.states.len() {
             let (mut queues, mut delay, before) = (self.queues(index), 0u32, cancelled.len());
             for queue in &mut queues {
-                let mut rest = Queue::EMPTY;
+                let mut rest = SlotQueue::EMPTY;
                 while let Some(mut request) = self.requests.pop(queue) {
                     request.delay = request.delay.saturating_add(delay);
                     delay = 0;

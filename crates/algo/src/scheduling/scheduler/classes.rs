@@ -10,7 +10,7 @@ use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
 use super::flow::{Flow, HIGH, LOW, MEDIUM};
 use super::records::Records;
-use super::requests::{Queue, QueuedRequest, Requests};
+use super::requests::{QueuedRequest, Requests, SlotQueue};
 use super::state::Phase;
 use super::{Scheduler, Slot};
 use crate::scheduling::shards::{OtherShards, ShardHeads};
@@ -28,7 +28,7 @@ pub(super) enum ClassQueue {
 /// A tenant's queues besides its flow of medium requests.
 #[derive(Debug)]
 pub(super) struct OtherClasses {
-    urgent: Queue,
+    urgent: SlotQueue,
     /// The finish tag of its last request in the urgent phase.
     pub(super) urgent_tag: u128,
     high: Flow,
@@ -40,7 +40,7 @@ pub(super) struct OtherClasses {
 impl Default for OtherClasses {
     fn default() -> Self {
         Self {
-            urgent: Queue::EMPTY,
+            urgent: SlotQueue::EMPTY,
             urgent_tag: 0,
             high: Flow::EMPTY,
             low: Flow::EMPTY,
@@ -126,9 +126,10 @@ impl<J> Scheduler<J> {
     pub(super) fn requeue(&mut self) {
         for index in 0..self.states.len() {
             let mut left = self.queues(index);
-            self.set_queues(index, [Queue::EMPTY; SHARING + 1]);
+            self.set_queues(index, [SlotQueue::EMPTY; SHARING + 1]);
             loop {
-                let number = |queue: &Queue| self.requests.first(*queue).map(|first| first.number);
+                let number =
+                    |queue: &SlotQueue| self.requests.first(*queue).map(|first| first.number);
                 let numbers = left.iter().zip(0..);
                 let first = numbers
                     .filter_map(|(queue, class_queue)| Some((number(queue)?, class_queue)))
@@ -153,7 +154,7 @@ impl<J> Scheduler<J> {
         &mut self,
         index: usize,
         class_queue: ClassQueue,
-        change: impl FnOnce(&mut Requests<J>, &mut Queue),
+        change: impl FnOnce(&mut Requests<J>, &mut SlotQueue),
     ) -> bool {
         let state = &mut self.states[index];
         let queue = match class_queue {
@@ -189,15 +190,15 @@ impl<J> Scheduler<J> {
     }
 
     /// The queues of a slot: urgent, then by class.
-    pub(super) fn queues(&self, index: usize) -> [Queue; SHARING + 1] {
+    pub(super) fn queues(&self, index: usize) -> [SlotQueue; SHARING + 1] {
         let medium = self.states[index].flow.queue;
         match self.classes.get(index) {
-            None => [Queue::EMPTY, Queue::EMPTY, medium, Queue::EMPTY],
+            None => [SlotQueue::EMPTY, SlotQueue::EMPTY, medium, SlotQueue::EMPTY],
             Some(others) => [others.urgent, others.high.queue, medium, others.low.queue],
         }
     }
 
-    pub(super) fn set_queues(&mut self, index: usize, queues: [Queue; SHARING + 1]) {
+    pub(super) fn set_queues(&mut self, index: usize, queues: [SlotQueue; SHARING + 1]) {
         let [urgent, high, medium, low] = queues;
         let state = &mut self.states[index];
         state.flow.queue = medium;
@@ -209,7 +210,7 @@ impl<J> Scheduler<J> {
 
     /// The queue of the next request of a slot in the turn of `class`: urgent requests without a
     /// reservation token go first in the turn of their class.
-    fn queue_in_turn(&self, index: usize, class: usize) -> Queue {
+    fn queue_in_turn(&self, index: usize, class: usize) -> SlotQueue {
         match self.classes.get(index) {
             Some(others) if class == self.class_rules().top() && !others.urgent.is_empty() => {
                 others.urgent
@@ -361,7 +362,7 @@ impl<J> Scheduler<J> {
     }
 
     /// Moves the requests of a slot that is removed to the slot of unattributed requests.
-    pub(super) fn give_up(&mut self, now: Time, queues: [Queue; SHARING + 1]) {
+    pub(super) fn give_up(&mut self, now: Time, queues: [SlotQueue; SHARING + 1]) {
         let all = [
             ClassQueue::Urgent,
             ClassQueue::Shared(HIGH),
@@ -373,7 +374,8 @@ impl<J> Scheduler<J> {
         for (class_queue, queue) in
             all.into_iter().zip(queues).filter(|(_, queue)| !queue.is_empty())
         {
-            let append = |requests: &mut Requests<J>, own: &mut Queue| requests.append(own, queue);
+            let append =
+                |requests: &mut Requests<J>, own: &mut SlotQueue| requests.append(own, queue);
             is_first |= self.append(index, class_queue, append);
         }
         if is_first {

@@ -3,7 +3,7 @@
 use tidegate_model::Discipline;
 
 use super::UNIT;
-use super::requests::{Queue, QueuedRequest};
+use super::requests::{QueuedRequest, SlotQueue};
 use crate::scheduling::dsfq::Bound;
 
 /// The classes that share by weight, as indices.
@@ -19,7 +19,7 @@ pub(super) struct Flow {
     finish_tag: u128,
     /// Work by which later requests are to be delayed, in parts of 2^16 of a unit.
     debt: u64,
-    pub(super) queue: Queue,
+    pub(super) queue: SlotQueue,
 }
 
 /// A tenant's parameters in a fair queue.
@@ -42,7 +42,7 @@ impl Share {
 }
 
 impl Flow {
-    pub(super) const EMPTY: Self = Self { finish_tag: 0, debt: 0, queue: Queue::EMPTY };
+    pub(super) const EMPTY: Self = Self { finish_tag: 0, debt: 0, queue: SlotQueue::EMPTY };
 
     /// The start tag in the fair phase of `first`, its first waiting request, at this virtual time.
     pub(super) fn start_tag<J>(

@@ -34,7 +34,7 @@ impl<J> QueuedRequest<J> {
 }
 
 #[derive(Debug)]
-struct Node<J> {
+struct RequestNode<J> {
     request: Option<QueuedRequest<J>>,
     /// The next node of the same queue, or the next free one.
     next: u32,
@@ -42,12 +42,12 @@ struct Node<J> {
 
 /// The queue of one slot, first in first out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queue {
+pub(super) struct SlotQueue {
     head: u32,
     tail: u32,
 }
 
-impl Queue {
+impl SlotQueue {
     pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE };
 
     pub(super) const fn is_empty(self) -> bool {
@@ -57,7 +57,7 @@ impl Queue {
 
 #[derive(Debug)]
 pub(super) struct Requests<J> {
-    nodes: Vec<Node<J>>,
+    nodes: Vec<RequestNode<J>>,
     free: u32,
 }
 
@@ -66,8 +66,8 @@ impl<J> Requests<J> {
         Self { nodes: Vec::new(), free: NONE }
     }
 
-    pub(super) fn push(&mut self, queue: &mut Queue, request: QueuedRequest<J>) {
-        let node = Node { request: Some(request), next: NONE };
+    pub(super) fn push(&mut self, queue: &mut SlotQueue, request: QueuedRequest<J>) {
+        let node = RequestNode { request: Some(request), next: NONE };
         let index = if self.free == NONE {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
@@ -77,15 +77,15 @@ impl<J> Requests<J> {
             self.nodes[index as usize] = node;
             index
         };
-        self.append(queue, Queue { head: index, tail: index });
+        self.append(queue, SlotQueue { head: index, tail: index });
     }
 
-    pub(super) fn first(&self, queue: Queue) -> Option<&QueuedRequest<J>> {
+    pub(super) fn first(&self, queue: SlotQueue) -> Option<&QueuedRequest<J>> {
         self.nodes.get(queue.head as usize)?.request.as_ref()
     }
 
     /// The requests of a queue, in their order.
-    pub(super) fn iter(&self, queue: Queue) -> impl Iterator<Item = &QueuedRequest<J>> {
+    pub(super) fn iter(&self, queue: SlotQueue) -> impl Iterator<Item = &QueuedRequest<J>> {
         let mut next = queue.head;
         core::iter::from_fn(move || {
             let node = self.nodes.get(next as usize)?;
@@ -94,7 +94,7 @@ impl<J> Requests<J> {
         })
     }
 
-    pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedRequest<J>> {
+    pub(super) fn pop(&mut self, queue: &mut SlotQueue) -> Option<QueuedRequest<J>> {
         let index = queue.head;
         let node = self.nodes.get_mut(index as usize)?;
         let request = node.request.take();
@@ -108,7 +108,7 @@ impl<J> Requests<J> {
     }
 
     /// Puts all of `other` behind what is in `queue`.
-    pub(super) fn append(&mut self, queue: &mut Queue, other: Queue) {
+    pub(super) fn append(&mut self, queue: &mut SlotQueue, other: SlotQueue) {
         if other.is_empty() {
             return;
         }

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use tidegate_proto::controller::status::{PolicyText, Status};
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use tidegate_console::failure::Failure;
 use tidegate_console::operator::Operator;
@@ -40,9 +40,9 @@ impl Reload {
         let file = PolicyFile::read(path, Reader::Daemon)?;
         file.check_feasible()?;
         let mut operator = Operator::connect(&self.socket)?;
-        let status: Status = operator.call_as(&Request::Status)?;
+        let status: Status = operator.call_as(&OperatorRequest::Status)?;
         if status.revision > 0 {
-            let current: PolicyText = operator.call_as(&Request::Policy)?;
+            let current: PolicyText = operator.call_as(&OperatorRequest::Policy)?;
             if current.source != file.origin {
                 let source = current.source;
                 return Ok(format!("the policy in force came from {source}, and stays"));
@@ -53,7 +53,7 @@ impl Reload {
         }
         let origin = file.origin.clone();
         let (policy, source) = (file.text, file.origin);
-        operator.call(&Request::Apply {
+        operator.call(&OperatorRequest::Apply {
             policy,
             source,
             dry_run: false,

@@ -25,7 +25,7 @@ const RETRIES: u8 = 6;
 const HOPS: u8 = 64;
 
 /// An open device with a port that carries packets, and a protection domain of its own.
-pub struct Device {
+pub struct RdmaDevice {
     library: &'static Library,
     context: *mut library::Context,
     domain: *mut library::Domain,
@@ -35,9 +35,9 @@ pub struct Device {
 }
 
 // SAFETY: the library's calls may be made from all threads at once; that is part of its interface.
-unsafe impl Send for Device {}
+unsafe impl Send for RdmaDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Device {}
+unsafe impl Sync for RdmaDevice {}
 
 struct Port {
     number: u8,
@@ -59,7 +59,7 @@ pub(super) struct Limits {
     pub reads_outstanding: u8,
 }
 
-impl Device {
+impl RdmaDevice {
     /// Opens the device of this name, such as `mlx5_0`; without one, the first that has a port that
     /// carries packets.
     ///
@@ -191,13 +191,13 @@ fn rank(gid: &[u8; 16], kind: &str) -> u8 {
     }
 }
 
-impl fmt::Debug for Device {
+impl fmt::Debug for RdmaDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}, port {})", self.name, self.port.number)
     }
 }
 
-impl Drop for Device {
+impl Drop for RdmaDevice {
     fn drop(&mut self) {
         // SAFETY: whatever stood on the domain held the device, so nothing does any more.
         unsafe {
@@ -212,7 +212,7 @@ impl Drop for Device {
 /// Memory that a device may reach.
 #[derive(Debug)]
 pub(super) struct Registration {
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     raw: *mut library::Registration,
 }
 
@@ -226,7 +226,7 @@ impl Registration {
     /// The memory is mapped, and stays so until the registration is dropped. No code holds a
     /// reference to what a device may be writing.
     pub(super) unsafe fn new(
-        device: &Arc<Device>,
+        device: &Arc<RdmaDevice>,
         memory: *mut [u8],
         is_region: bool,
     ) -> Result<Self, RdmaError> {
@@ -266,7 +266,7 @@ impl Drop for Registration {
 /// Where a device says what it has done.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     raw: *mut library::CompletionQueue,
 }
 
@@ -275,7 +275,7 @@ unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
     /// A queue for so many completions at once.
-    pub(super) fn new(device: &Arc<Device>, capacity: u32) -> Result<Self, RdmaError> {
+    pub(super) fn new(device: &Arc<RdmaDevice>, capacity: u32) -> Result<Self, RdmaError> {
         let none = std::ptr::null_mut();
         // SAFETY: the context is open, and neither a name nor a channel is needed.
         let raw = unsafe {
@@ -309,7 +309,7 @@ impl Drop for CompletionQueue {
 /// One end of a reliable connection. It must be dropped before its queue of completions.
 #[derive(Debug)]
 pub(super) struct QueuePair {
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     raw: *mut library::QueuePair,
     /// The number of its first packet.
     first: u32,
@@ -324,7 +324,7 @@ impl QueuePair {
     /// A queue pair for so many requests at once, with room for `inline` bytes in each if the
     /// device has that.
     pub(super) fn new(
-        device: &Arc<Device>,
+        device: &Arc<RdmaDevice>,
         completions: &CompletionQueue,
         requests: u32,
         inline: u32,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_onesided::data_node::rnic::{Answer, Request};
+use tidegate_onesided::data_node::rnic::{Answer, ConnectRequest};
 
-use super::device::{CompletionQueue, Device, QueuePair, Registration};
+use super::device::{CompletionQueue, QueuePair, RdmaDevice, Registration};
 use super::{Opening, RdmaError, Verbs};
 use crate::memory::region::Region;
 
@@ -18,22 +18,22 @@ pub struct ClientNumber(u64);
 
 /// A region that clients reach by RDMA, without the processor of this machine.
 #[derive(Debug)]
-pub struct Host {
+pub struct RdmaHost {
     // Taken down in this order: what clients reach the region through, the right to it, itself.
     clients: BTreeMap<ClientNumber, Vec<QueuePair>>,
     completions: CompletionQueue,
     registration: Registration,
     region: Arc<Region>,
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     admitted: u64,
 }
 
-impl Host {
+impl RdmaHost {
     /// Registers the region with a device. All of it is in memory from now on, and stays.
     ///
     /// # Errors
     /// If the device takes no more, or the process may not lock so much memory.
-    pub fn new(device: &Arc<Device>, region: Arc<Region>) -> Result<Self, RdmaError> {
+    pub fn new(device: &Arc<RdmaDevice>, region: Arc<Region>) -> Result<Self, RdmaError> {
         // SAFETY: the region is mapped until it is dropped, after the registration; and no code
         // ever has a reference to its bytes.
         let registration = unsafe { Registration::new(device, region.mapped(), true)? };
@@ -48,7 +48,7 @@ impl Host {
     ///
     /// # Errors
     /// If the request is invalid, or the device has no more queue pairs.
-    pub fn admit(&mut self, request: &Request) -> Result<(ClientNumber, Answer), RdmaError> {
+    pub fn admit(&mut self, request: &ConnectRequest) -> Result<(ClientNumber, Answer), RdmaError> {
         let peer = &request.client;
         if peer.queues.is_empty() || peer.queues.len() > QUEUES_MAX {
             return Err(RdmaError::Peer);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::RdmaError;
-use super::device::{Device, Registration};
+use super::device::{RdmaDevice, Registration};
 
 /// Memory of our own, zero at first, registered with a device.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ unsafe impl Send for Mapping {}
 
 impl Pinned {
     /// So many bytes, at least one.
-    pub(super) fn new(device: &Arc<Device>, length: usize) -> Result<Self, RdmaError> {
+    pub(super) fn new(device: &Arc<RdmaDevice>, length: usize) -> Result<Self, RdmaError> {
         let mapping = Mapping::new(length)
             .map_err(|errno| RdmaError::Memory { bytes: length, errno: errno.raw_os_error() })?;
         let all = std::ptr::slice_from_raw_parts_mut(mapping.address.as_ptr(), length);

@@ -37,7 +37,7 @@ pub(super) struct Waiting {
 }
 
 /// A queue pair and its ring.
-pub(super) struct Queue {
+pub(super) struct QueuePairRing {
     pair: QueuePair,
     /// Places, less one.
     mask: u64,
@@ -55,9 +55,9 @@ pub(super) struct Queue {
 }
 
 // SAFETY: the pointers lead into the queue's own boxes, and to memory that its owner keeps.
-unsafe impl Send for Queue {}
+unsafe impl Send for QueuePairRing {}
 
-impl Queue {
+impl QueuePairRing {
     /// The queue of this index at its client: a ring of `slots`, a power of two, before a queue
     /// pair that holds what is under way.
     pub(super) fn new(index: u64, pair: QueuePair, slots: u32) -> Self {

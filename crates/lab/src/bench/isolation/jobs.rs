@@ -15,7 +15,7 @@ const RAMP: Span = Span(300 * Span::MILLISECOND.0);
 
 /// The tenant that runs a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tenant {
+pub(super) enum JobTenant {
     /// It has a reservation, and the class `high`.
     Victim,
     /// It has no reservation, and the class `low`.
@@ -24,7 +24,7 @@ pub(super) enum Tenant {
     Twin,
 }
 
-impl Tenant {
+impl JobTenant {
     pub(super) const ALL: [Self; 3] = [Self::Victim, Self::Other, Self::Twin];
 
     pub(super) const fn name(self) -> &'static str {
@@ -50,7 +50,7 @@ pub(super) struct Job {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aggressor {
     pub(super) name: &'static str,
-    pub(super) tenant: Tenant,
+    pub(super) tenant: JobTenant,
     pub(super) jobs: &'static [Job],
 }
 
@@ -70,7 +70,7 @@ const MIXED: Job = job("--rw=randrw --bssplit=4k/60:64k/30:1M/10", 16, 1);
 const BURSTS: Job = job("--rw=randread --bs=128k --thinktime=100ms --thinktime_blocks=8", 1, 32);
 
 const fn other(name: &'static str, jobs: &'static [Job]) -> Aggressor {
-    Aggressor { name, tenant: Tenant::Other, jobs }
+    Aggressor { name, tenant: JobTenant::Other, jobs }
 }
 
 pub(super) const AGGRESSORS: [Aggressor; 10] = [
@@ -82,7 +82,7 @@ pub(super) const AGGRESSORS: [Aggressor; 10] = [
     other("trims", &[TRIMS]),
     other("mixed sizes", &[MIXED]),
     other("bursts after idling", &[BURSTS]),
-    Aggressor { name: "a tenant of its class", tenant: Tenant::Twin, jobs: &[READS] },
+    Aggressor { name: "a tenant of its class", tenant: JobTenant::Twin, jobs: &[READS] },
     other(
         "all together",
         &[LARGE_WRITES, SMALL_WRITES, DEEP, CONNECTIONS, FLUSHES, TRIMS, MIXED, BURSTS, READS],
@@ -91,14 +91,14 @@ pub(super) const AGGRESSORS: [Aggressor; 10] = [
 
 /// Where a job's requests go.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum JobTarget {
     /// A file, or a part of a block device that begins at `offset`.
     File { path: OsString, offset: u64, is_device: bool },
     /// An export of an NBD server.
     Nbd(OsString),
 }
 
-impl Target {
+impl JobTarget {
     /// fio's options for a job: asynchronous over NBD; on files as many threads as it has requests
     /// outstanding, which wait for their system calls as those of most programs do.
     fn options(&self, job: &Job, words: &mut Vec<OsString>) {
@@ -215,12 +215,12 @@ impl FioFigures {
         #[derive(Deserialize)]
         struct JobReport {
             error: i64,
-            read: Side,
-            write: Side,
-            trim: Side,
+            read: FioSide,
+            write: FioSide,
+            trim: FioSide,
         }
         #[derive(Deserialize)]
-        struct Side {
+        struct FioSide {
             iops: f64,
             bw_bytes: f64,
             clat_ns: Latency,
@@ -281,11 +281,11 @@ mod tests {
     #[test]
     fn a_job_has_its_requests_outstanding_on_each_kind_of_target() {
         let output = Path::new("o");
-        let nbd = Target::Nbd("nbd+unix:///victim?socket=s".into());
+        let nbd = JobTarget::Nbd("nbd+unix:///victim?socket=s".into());
         let line = command_line(&nbd.victim(2_000, Span::SECOND, output));
         assert!(line.contains("--ioengine=nbd --iodepth=4 --numjobs=1 --size=256M"), "{line}");
         assert!(line.ends_with("--rate_iops=2000"), "{line}");
-        let file = |is_device| Target::File { path: "f".into(), offset: 256, is_device };
+        let file = |is_device| JobTarget::File { path: "f".into(), offset: 256, is_device };
         let line = command_line(&file(false).victim(2_000, Span::SECOND, output));
         assert!(line.contains("--direct=1 --numjobs=4 --offset=256M --size=256M"), "{line}");
         assert!(line.ends_with("--rate_iops=500"), "{line}");

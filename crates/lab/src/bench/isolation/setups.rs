@@ -9,7 +9,7 @@ use std::process::Command;
 use tidegate_model::{Rate, Span};
 
 use super::SIZE_MIB;
-use super::jobs::{Aggressor, FioFigures, Target, Tenant};
+use super::jobs::{Aggressor, FioFigures, JobTarget, JobTenant};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle};
 use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
@@ -45,9 +45,9 @@ impl Capacity {
 }
 
 /// A path of the tenants' requests to the device. Dropping it ends its processes.
-pub(super) struct Setup {
+pub(super) struct PathSetup {
     pub(super) name: &'static str,
-    targets: [Target; Tenant::ALL.len()],
+    targets: [JobTarget; JobTenant::ALL.len()],
     means: Means,
     processes: Vec<Child>,
     /// Dropped after the group that it limits, and after the processes.
@@ -80,21 +80,21 @@ fn failure(message: &'static str) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::new(Code::Failure, message).cause(error)
 }
 
-fn uri(socket: &Path, export: &str) -> Target {
+fn uri(socket: &Path, export: &str) -> JobTarget {
     let mut uri = OsString::from(format!("nbd+unix:///{export}?socket="));
     uri.push(socket);
-    Target::Nbd(uri)
+    JobTarget::Nbd(uri)
 }
 
 impl Place<'_> {
     /// The tenants' files of the setups without a device or volumes of their own: the aggressors
     /// share one.
-    fn file(&self, tenant: Tenant) -> PathBuf {
-        self.work.join(if tenant == Tenant::Victim { "victim" } else { "other" })
+    fn file(&self, tenant: JobTenant) -> PathBuf {
+        self.work.join(if tenant == JobTenant::Victim { "victim" } else { "other" })
     }
 
-    fn files(&self) -> [Target; 3] {
-        Tenant::ALL.map(|tenant| Target::File {
+    fn files(&self) -> [JobTarget; 3] {
+        JobTenant::ALL.map(|tenant| JobTarget::File {
             path: self.file(tenant).into(),
             offset: 0,
             is_device: false,
@@ -102,14 +102,14 @@ impl Place<'_> {
     }
 
     /// The bare files, which are filled here.
-    pub(super) fn bare(&self) -> Result<Setup, Failure> {
-        let mut setup = Setup::new("no control", self.files(), Means::Target, Vec::new());
-        setup.fill(&Tenant::ALL[..2], self)?;
+    pub(super) fn bare(&self) -> Result<PathSetup, Failure> {
+        let mut setup = PathSetup::new("no control", self.files(), Means::Target, Vec::new());
+        setup.fill(&JobTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
     /// Programs under `tidegate run`, with a budget of less than the device does.
-    pub(super) fn stage(&self, capacity: Capacity) -> Result<Setup, Failure> {
+    pub(super) fn stage(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
         let budget = capacity.percent(BUDGET_PERCENT);
         let policy = format!(
             "budget = [\"{} iops\", \"{}\"]\n{}",
@@ -118,11 +118,11 @@ impl Place<'_> {
             tenants(capacity)
         );
         let controller = Controller::start("stage", &policy, self.scratch, self.interrupt)?;
-        Ok(Setup::new("stage", self.files(), Means::Stage(controller), Vec::new()))
+        Ok(PathSetup::new("stage", self.files(), Means::Stage(controller), Vec::new()))
     }
 
     /// The aggressors in a control group with limits, on a loop device.
-    pub(super) fn cgroup(&self, capacity: Capacity) -> Result<Setup, Failure> {
+    pub(super) fn cgroup(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
         let name = "cgroup throttling";
         let device = LoopDevice::make(&self.work.join("throttled"))?;
         let refused = |why: String| Failure::new(Code::Failure, why);
@@ -130,30 +130,30 @@ impl Place<'_> {
         let throttle = Throttle::new(device.disk.clone()).map_err(refused)?;
         let limits = IoLimits { bandwidth: Rate(rest.bytes), iops: rest.iops };
         let group = throttle.limited("aggressors", limits).map_err(refused)?;
-        let setup = Setup::new(name, device.targets(), Means::Group(group), Vec::new());
-        let mut setup = Setup { _throttle: Some(throttle), _device: Some(device), ..setup };
-        setup.fill(&Tenant::ALL[..2], self)?;
+        let setup = PathSetup::new(name, device.targets(), Means::Group(group), Vec::new());
+        let mut setup = PathSetup { _throttle: Some(throttle), _device: Some(device), ..setup };
+        setup.fill(&JobTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
     /// A loop device with the kernel's scheduler BFQ, which knows the I/O priority of a thread.
-    pub(super) fn bfq(&self) -> Result<Setup, Failure> {
+    pub(super) fn bfq(&self) -> Result<PathSetup, Failure> {
         let device = LoopDevice::make(&self.work.join("scheduled"))?;
         let path = format!("/sys/block/{}/queue/scheduler", device.disk.name);
         fs::write(path, "bfq").map_err(failure("the kernel has no scheduler BFQ"))?;
-        let setup = Setup::new("BFQ", device.targets(), Means::Priority, Vec::new());
-        let mut setup = Setup { _device: Some(device), ..setup };
-        setup.fill(&Tenant::ALL[..2], self)?;
+        let setup = PathSetup::new("BFQ", device.targets(), Means::Priority, Vec::new());
+        let mut setup = PathSetup { _device: Some(device), ..setup };
+        setup.fill(&JobTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
     /// A gateway and a node on files, in one process.
-    pub(super) fn node(&self, capacity: Capacity) -> Result<Setup, Failure> {
+    pub(super) fn node(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
         let directory = self.scratch.join("node");
         let (cluster, policy) = (directory.join("cluster.toml"), directory.join("policy.toml"));
         let (controller, socket) = (directory.join("c.sock"), directory.join("nbd.sock"));
         let store = self.work.join("store");
-        let volume = |tenant: Tenant| {
+        let volume = |tenant: JobTenant| {
             let name = tenant.name();
             format!(
                 "[[volume]]\nname = \"{name}\"\nsize = \"{SIZE_MIB}MiB\"\ntenant = \"{name}\"\n\
@@ -169,7 +169,7 @@ impl Place<'_> {
             store.display(),
             capacity.iops,
             socket.display(),
-            Tenant::ALL.map(volume).concat(),
+            JobTenant::ALL.map(volume).concat(),
         );
         let written = fs::create_dir(&directory)
             .and_then(|()| fs::create_dir(&store))
@@ -183,23 +183,23 @@ impl Place<'_> {
         let (name, program) = ("node".into(), programs::tidegate()?.into());
         let start = Start { name, program, arguments, ..Start::default() };
         let child = self.start(&start, &socket)?;
-        let targets = Tenant::ALL.map(|tenant| uri(&socket, tenant.name()));
-        let mut setup = Setup::new("node", targets, Means::Target, vec![child]);
-        setup.fill(&Tenant::ALL, self)?;
+        let targets = JobTenant::ALL.map(|tenant| uri(&socket, tenant.name()));
+        let mut setup = PathSetup::new("node", targets, Means::Target, vec![child]);
+        setup.fill(&JobTenant::ALL, self)?;
         Ok(setup)
     }
 
     /// Stock servers of the bare files, one for the victim and one for the aggressors; with a rate
     /// for that of the aggressors, or without.
-    pub(super) fn nbdkit(&self, rest: Option<Capacity>) -> Result<Setup, Failure> {
+    pub(super) fn nbdkit(&self, rest: Option<Capacity>) -> Result<PathSetup, Failure> {
         let name = if rest.is_some() { "nbdkit's rate filter" } else { "no control" };
         let folder = if rest.is_some() { "rate" } else { "plain" };
         let mut processes = Vec::new();
-        for tenant in &Tenant::ALL[..2] {
+        for tenant in &JobTenant::ALL[..2] {
             let socket = self.scratch.join(&format!("{folder}-{}.sock", tenant.name()));
             let mut arguments: Vec<OsString> =
                 vec!["-f".into(), "-U".into(), socket.clone().into()];
-            let rest = rest.filter(|_| *tenant == Tenant::Other).map(Capacity::rest);
+            let rest = rest.filter(|_| *tenant == JobTenant::Other).map(Capacity::rest);
             arguments.extend(rest.map(|_| "--filter=rate".into()));
             arguments.extend(["file".into(), self.file(*tenant).into()]);
             // Without these the kernel's cache would answer, and not the device.
@@ -209,11 +209,11 @@ impl Place<'_> {
             let start = Start { name, program: "nbdkit".into(), arguments, ..Start::default() };
             processes.push(self.start(&start, &socket)?);
         }
-        let targets = Tenant::ALL.map(|tenant| {
-            let server = if tenant == Tenant::Victim { tenant } else { Tenant::Other };
+        let targets = JobTenant::ALL.map(|tenant| {
+            let server = if tenant == JobTenant::Victim { tenant } else { JobTenant::Other };
             uri(&self.scratch.join(&format!("{folder}-{}.sock", server.name())), "")
         });
-        Ok(Setup::new(name, targets, Means::Target, processes))
+        Ok(PathSetup::new(name, targets, Means::Target, processes))
     }
 
     fn start(&self, start: &Start, socket: &Path) -> Result<Child, Failure> {
@@ -231,32 +231,37 @@ fn tenants(capacity: Capacity) -> String {
 }
 
 /// A run of fio that is under way.
-struct Running {
+struct RunningFio {
     child: Child,
     output: PathBuf,
 }
 
-impl Setup {
-    fn new(name: &'static str, targets: [Target; 3], means: Means, processes: Vec<Child>) -> Self {
+impl PathSetup {
+    fn new(
+        name: &'static str,
+        targets: [JobTarget; 3],
+        means: Means,
+        processes: Vec<Child>,
+    ) -> Self {
         Self { name, targets, means, processes, _throttle: None, _device: None }
     }
 
     /// Starts fio for a tenant.
     fn fio(
         &self,
-        tenant: Tenant,
+        tenant: JobTenant,
         mut arguments: Vec<OsString>,
         output: PathBuf,
         place: &Place<'_>,
-    ) -> Result<Running, Failure> {
+    ) -> Result<RunningFio, Failure> {
         let (name, program) = (format!("fio-{}", tenant.name()), "fio".into());
         let mut group = None;
         match &self.means {
             Means::Priority => {
-                let priority = if tenant == Tenant::Victim { 0 } else { 7 };
+                let priority = if tenant == JobTenant::Victim { 0 } else { 7 };
                 arguments.push(format!("--prio={priority}").into());
             }
-            Means::Group(aggressors) if tenant != Tenant::Victim => {
+            Means::Group(aggressors) if tenant != JobTenant::Victim => {
                 group = Some(aggressors.processes());
             }
             Means::Target | Means::Stage(_) | Means::Group(_) => {}
@@ -268,10 +273,10 @@ impl Setup {
         };
         // The report of the run before is none of this one.
         let _ = fs::remove_file(&output);
-        Ok(Running { child: Child::start(&start, place.scratch.path())?, output })
+        Ok(RunningFio { child: Child::start(&start, place.scratch.path())?, output })
     }
 
-    fn finish(&mut self, mut run: Running, place: &Place<'_>) -> Result<FioFigures, Failure> {
+    fn finish(&mut self, mut run: RunningFio, place: &Place<'_>) -> Result<FioFigures, Failure> {
         let clock = Clock::start();
         while !run.child.has_ended()? {
             for process in &mut self.processes {
@@ -283,12 +288,12 @@ impl Setup {
         FioFigures::parse(&text).ok_or_else(crate::experiment::fio::senseless)
     }
 
-    fn target(&self, tenant: Tenant) -> &Target {
+    fn target(&self, tenant: JobTenant) -> &JobTarget {
         &self.targets[tenant as usize]
     }
 
     /// Writes the tenants' data once, so that reads find something.
-    fn fill(&mut self, tenants: &[Tenant], place: &Place<'_>) -> Result<(), Failure> {
+    fn fill(&mut self, tenants: &[JobTenant], place: &Place<'_>) -> Result<(), Failure> {
         for tenant in tenants {
             let output = place.scratch.join("fill.json");
             let arguments = self.target(*tenant).fill(&output);
@@ -314,7 +319,7 @@ impl Setup {
         aggressor: &Aggressor,
         length: Span,
         place: &Place<'_>,
-    ) -> Result<Running, Failure> {
+    ) -> Result<RunningFio, Failure> {
         let output = place.scratch.join("aggressor.json");
         let target = self.target(aggressor.tenant);
         let arguments = target.aggressor(aggressor.jobs, length, &output);
@@ -332,8 +337,8 @@ impl Setup {
         let beside =
             aggressor.map(|aggressor| self.attack(aggressor, length, place)).transpose()?;
         let output = place.scratch.join("victim.json");
-        let arguments = self.target(Tenant::Victim).victim(rate, length, &output);
-        let victim = self.fio(Tenant::Victim, arguments, output, place)?;
+        let arguments = self.target(JobTenant::Victim).victim(rate, length, &output);
+        let victim = self.fio(JobTenant::Victim, arguments, output, place)?;
         let victim = self.finish(victim, place)?;
         let beside = beside.map(|run| self.finish(run, place)).transpose()?;
         Ok((victim, beside))
@@ -364,10 +369,10 @@ impl LoopDevice {
         Ok(device)
     }
 
-    fn targets(&self) -> [Target; 3] {
-        Tenant::ALL.map(|tenant| Target::File {
+    fn targets(&self) -> [JobTarget; 3] {
+        JobTenant::ALL.map(|tenant| JobTarget::File {
             path: format!("/dev/{}", self.disk.name).into(),
-            offset: if tenant == Tenant::Victim { 0 } else { SIZE_MIB },
+            offset: if tenant == JobTenant::Victim { 0 } else { SIZE_MIB },
             is_device: true,
         })
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{
-    BENCH, DEPTHS, Deployment, Files, FioFigures, PEER, Server, Target, VOLUME, cannot_write,
+    BENCH, DEPTHS, Deployment, ExportTarget, Files, FioFigures, PEER, Server, VOLUME, cannot_write,
     memory_plugin, rounds,
 };
 use tidegate_model::Span;
@@ -34,8 +34,8 @@ const NO_MORE: f64 = 1.0;
 /// A server, with the targets of its two kinds of clients.
 struct Both {
     server: Server,
-    plain: Target,
-    encrypted: Target,
+    plain: ExportTarget,
+    encrypted: ExportTarget,
 }
 
 impl Both {
@@ -48,7 +48,7 @@ impl Both {
     ) -> Result<Self, Failure> {
         let is_listening = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         let process = Child::start_until(start, is_listening, scratch.path(), interrupt)?;
-        let target = |scheme: &str, home| Target {
+        let target = |scheme: &str, home| ExportTarget {
             uri: format!("{scheme}://127.0.0.1:{port}/{export}").into(),
             home,
         };
@@ -65,7 +65,7 @@ impl Both {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<[FioFigures; 2], Failure> {
-        let mut run = |target: &Target| {
+        let mut run = |target: &ExportTarget| {
             self.server.target = target.clone();
             self.server.run(depth, length, scratch, interrupt)
         };

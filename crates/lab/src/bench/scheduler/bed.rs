@@ -12,7 +12,7 @@ const PERIOD: Span = Span::SECOND;
 
 /// One stream of requests, and its promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stream {
+pub(super) struct RequestStream {
     pub(super) weight: u32,
     /// Requests per second; zero for none.
     pub(super) reservation: u64,
@@ -20,7 +20,7 @@ pub(super) struct Stream {
     pub(super) limit: u64,
 }
 
-impl Stream {
+impl RequestStream {
     /// One that is promised nothing but its weight.
     pub(super) const fn weighing(weight: u32) -> Self {
         Self { weight, reservation: 0, limit: 0 }
@@ -35,7 +35,7 @@ impl Stream {
 /// A scheduler under a device: ours or the peer's.
 pub(super) trait Subject {
     /// Begins anew with these streams, without requests.
-    fn open(&mut self, streams: &[Stream]) -> Result<(), String>;
+    fn open(&mut self, streams: &[RequestStream]) -> Result<(), String>;
 
     /// Serves for so long, at most `rate` requests per second, while the streams with these numbers
     /// ask for more: how many of each stream were served.
@@ -57,7 +57,7 @@ pub(super) struct Bed {
 
 impl Bed {
     /// A node with these streams, at the beginning of a period.
-    pub(super) fn new(streams: &[Stream]) -> Self {
+    pub(super) fn new(streams: &[RequestStream]) -> Self {
         let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
         let now = Time::ZERO;
         let until = now.after(PERIOD);
@@ -68,14 +68,14 @@ impl Bed {
     }
 
     /// A node with these streams, with so many requests of each.
-    pub(super) fn waiting(streams: &[Stream], depth: u32) -> Self {
+    pub(super) fn waiting(streams: &[RequestStream], depth: u32) -> Self {
         let mut bed = Self::new(streams);
         (0..streams.len()).for_each(|stream| bed.fill(stream, depth));
         bed
     }
 
     /// A node with these streams, with one request of each but the first.
-    pub(super) fn waiting_but_first(streams: &[Stream]) -> Self {
+    pub(super) fn waiting_but_first(streams: &[RequestStream]) -> Self {
         let mut bed = Self::new(streams);
         (1..streams.len()).for_each(|stream| bed.fill(stream, 1));
         bed
@@ -96,7 +96,7 @@ impl Bed {
     }
 
     /// A stream joins that has a reservation, sends one request, is served and leaves.
-    pub(super) fn visit(&mut self, stream: Stream) {
+    pub(super) fn visit(&mut self, stream: RequestStream) {
         let slot = join(&mut self.scheduler, self.now, stream);
         self.scheduler.push(self.now, slot, RequestCost::ONE, u32::MAX);
         let next = self.scheduler.pop(self.now);
@@ -167,13 +167,13 @@ impl Bed {
 pub(super) fn many_streams(count: u32, depth: u32) -> Scheduler<u32> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
     for number in 0..count {
-        let slot = join(&mut scheduler, Time::ZERO, Stream::weighing(1));
+        let slot = join(&mut scheduler, Time::ZERO, RequestStream::weighing(1));
         (0..depth).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, number));
     }
     scheduler
 }
 
-pub(super) fn join<J>(scheduler: &mut Scheduler<J>, now: Time, stream: Stream) -> Slot {
+pub(super) fn join<J>(scheduler: &mut Scheduler<J>, now: Time, stream: RequestStream) -> Slot {
     let slot = scheduler.add(TenantParameters::of_weight(stream.weight));
     scheduler.grant(now, slot, stream.counts());
     slot
@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_bed_serves_by_weight_and_keeps_a_limit_without_a_vain_poll() {
-        let limited = Stream { limit: 10, ..Stream::weighing(1) };
-        let mut bed = Bed::new(&[Stream::weighing(1), Stream::weighing(3), limited]);
+        let limited = RequestStream { limit: 10, ..RequestStream::weighing(1) };
+        let mut bed = Bed::new(&[RequestStream::weighing(1), RequestStream::weighing(3), limited]);
         assert_eq!(bed.serve(Span::SECOND, 100, &[0, 1]), [25, 75, 0]);
         let served = bed.serve(Span(10 * Span::SECOND.0), 100, &[2]);
         assert_eq!(served[..2], [4, 4], "what was left of the others");

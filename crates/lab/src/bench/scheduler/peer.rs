@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use tidegate_model::Span;
 
-use super::bed::{Stream, Subject};
-use crate::bench::child::{self, Child, Program};
+use super::bed::{RequestStream, Subject};
+use crate::bench::child::{self, Child, CompiledProgram};
 use crate::bench::window::Contestant;
 
 pub(super) const PEER: &str = "dmclock";
@@ -14,7 +14,7 @@ pub(super) const PEER: &str = "dmclock";
 const VARIABLE: &str = "TIDEGATE_DMCLOCK";
 const GONE: &str = "dmclock gave no answer";
 
-pub(super) fn program() -> Result<Program, String> {
+pub(super) fn program() -> Result<CompiledProgram, String> {
     let source = env::var(VARIABLE).map_err(|_| {
         format!(
             "no dmclock: set {VARIABLE} to a checkout of it, or to src/dmclock of Ceph's sources \
@@ -31,13 +31,17 @@ pub(super) fn program() -> Result<Program, String> {
 pub(super) struct Peer(Child);
 
 impl Peer {
-    pub(super) fn start(program: &Result<Program, String>) -> Result<Self, String> {
+    pub(super) fn start(program: &Result<CompiledProgram, String>) -> Result<Self, String> {
         let program = program.as_ref().map_err(String::clone)?;
         program.start(&[], &[]).map(Self)
     }
 
     /// From now on, windows are of requests that are served and come back, one every `step`.
-    pub(super) fn prepare_pairs(&mut self, streams: &[Stream], step: Span) -> Result<(), String> {
+    pub(super) fn prepare_pairs(
+        &mut self,
+        streams: &[RequestStream],
+        step: Span,
+    ) -> Result<(), String> {
         self.open(streams)?;
         self.query(&format!("pairs {}", step.as_seconds())).map(|_| ())
     }
@@ -59,9 +63,9 @@ impl Peer {
 }
 
 impl Subject for Peer {
-    fn open(&mut self, streams: &[Stream]) -> Result<(), String> {
+    fn open(&mut self, streams: &[RequestStream]) -> Result<(), String> {
         let mut line = String::from("streams");
-        for Stream { weight, reservation, limit } in streams {
+        for RequestStream { weight, reservation, limit } in streams {
             let _ = write!(line, " {reservation} {weight} {limit}");
         }
         self.query(&line).map(|_| ())

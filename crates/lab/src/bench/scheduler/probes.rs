@@ -7,7 +7,7 @@
 use tidegate_algo::allocation::admission;
 use tidegate_model::{Cluster, Policy, Span};
 
-use super::bed::{Bed, Stream, Subject};
+use super::bed::{Bed, RequestStream, Subject};
 use super::peer::{PEER, Peer};
 use super::{BENCH, Row};
 use tidegate_console::failure::Failure;
@@ -30,7 +30,7 @@ const PERIOD: Span = Span::SECOND;
 struct Ours(Bed);
 
 impl Subject for Ours {
-    fn open(&mut self, streams: &[Stream]) -> Result<(), String> {
+    fn open(&mut self, streams: &[RequestStream]) -> Result<(), String> {
         self.0 = Bed::new(streams);
         Ok(())
     }
@@ -80,18 +80,18 @@ pub(super) fn rows(
 }
 
 /// Two streams of one weight.
-const EVEN: [Stream; 2] = [Stream::weighing(1); 2];
+const EVEN: [RequestStream; 2] = [RequestStream::weighing(1); 2];
 /// Clients and best effort of Ceph's profile `balanced` on a node of [`RATE`].
-const BALANCED: [Stream; 2] = [
-    Stream { weight: 1, reservation: 1, limit: RATE * 9 / 10 },
-    Stream { weight: 1, reservation: RATE / 2, limit: 0 },
+const BALANCED: [RequestStream; 2] = [
+    RequestStream { weight: 1, reservation: 1, limit: RATE * 9 / 10 },
+    RequestStream { weight: 1, reservation: RATE / 2, limit: 0 },
 ];
 
 /// The second stream is silent for so long and comes back: for how many seconds one of them
 /// starves.
 fn comes_back(
     subject: &mut dyn Subject,
-    (streams, window): ([Stream; 2], Span),
+    (streams, window): ([RequestStream; 2], Span),
     silent_seconds: u64,
 ) -> Result<f64, String> {
     subject.open(&streams)?;
@@ -105,8 +105,8 @@ fn comes_back(
 /// first is less than that limit for each: for how many seconds one of those starves.
 fn was_limited(subject: &mut dyn Subject, seconds: u64) -> Result<f64, String> {
     let rate = 160;
-    let limited = |weight, limit| Stream { limit, ..Stream::weighing(weight) };
-    subject.open(&[Stream::weighing(1), limited(1, 40), limited(2, 50), limited(2, 50)])?;
+    let limited = |weight, limit| RequestStream { limit, ..RequestStream::weighing(weight) };
+    subject.open(&[RequestStream::weighing(1), limited(1, 40), limited(2, 50), limited(2, 50)])?;
     subject.serve(Span(seconds * Span::SECOND.0), rate, &[0, 1])?;
     // The two that join reach their limits, and leave 60 for the others.
     starved(subject, (5 * seconds, PERIOD), 60 + 50 + 50, &[0, 1, 2, 3])
@@ -131,7 +131,7 @@ fn starved(
 
 /// The deviation of two streams with constant demand from the ratio of their weights, in per cent.
 fn is_off(subject: &mut dyn Subject, weight: u32) -> Result<f64, String> {
-    subject.open(&[Stream::weighing(weight), Stream::weighing(3 * weight)])?;
+    subject.open(&[RequestStream::weighing(weight), RequestStream::weighing(3 * weight)])?;
     let served = subject.serve(WATCH, RATE, &[0, 1])?;
     let ratio = served[1] as f64 / served[0] as f64;
     Ok(100.0 * (ratio / 3.0 - 1.0).abs())
@@ -140,7 +140,7 @@ fn is_off(subject: &mut dyn Subject, weight: u32) -> Result<f64, String> {
 /// How often a scheduler is polled in vain, in a second in which only what a limit holds back is
 /// waiting.
 fn polls(peer: &mut Result<Peer, String>) -> Row {
-    let mut bed = Bed::new(&[Stream { limit: 2, ..Stream::weighing(1) }]);
+    let mut bed = Bed::new(&[RequestStream { limit: 2, ..RequestStream::weighing(1) }]);
     bed.serve(Span::SECOND, RATE, &[0]);
     let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| peer.polls());
     let case = "only what a limit of 2/s holds back waits: looks in vain, in a second";
@@ -166,7 +166,7 @@ const POLICY: &str = r#"
 fn infeasible(peer: &mut Result<Peer, String>) -> Row {
     let case = "reservations of 1,500/s and 500/s accepted by a node of 1,000/s: missed by";
     let missed = |served: u64| 100.0 * (1.0 - served as f64 / (1_500.0 * WATCH.as_seconds()));
-    let reserved = |reservation| Stream { reservation, ..Stream::weighing(1) };
+    let reserved = |reservation| RequestStream { reservation, ..RequestStream::weighing(1) };
     let probe = |subject: &mut dyn Subject| {
         subject.open(&[reserved(1_500), reserved(500)])?;
         subject.serve(WATCH, RATE, &[0, 1]).map(|served| missed(served[0]))

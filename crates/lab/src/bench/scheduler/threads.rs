@@ -16,7 +16,7 @@ use tidegate_proto::node::{Shards, Visit, threads};
 
 use super::super::Row;
 use super::super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
-use super::bed::{DEPTH, Stream, join};
+use super::bed::{DEPTH, RequestStream, join};
 use super::{BENCH, RATE, streams};
 use tidegate_console::clock::Clock;
 
@@ -36,7 +36,7 @@ pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     counts.iter().for_each(|count| measure(plan, &streams(*count, true), report));
 }
 
-fn measure(plan: WindowPlan, streams: &[Stream], report: &mut dyn FnMut(Row)) {
+fn measure(plan: WindowPlan, streams: &[RequestStream], report: &mut dyn FnMut(Row)) {
     let clock = Clock::start();
     let (alone, shared) =
         (SharedScheduler::new(1, streams, clock), SharedScheduler::new(2, streams, clock));
@@ -85,7 +85,7 @@ struct SharedScheduler {
 }
 
 impl SharedScheduler {
-    fn new(shards: usize, streams: &[Stream], clock: Clock) -> Self {
+    fn new(shards: usize, streams: &[RequestStream], clock: Clock) -> Self {
         let depth = (shards * BATCH) as u32;
         let shards = Shards::new(shards, depth, Discipline::Unified, Pacing::Even);
         let until = Time(PERIOD.0);
@@ -156,7 +156,7 @@ struct Locked {
 }
 
 impl Locked {
-    fn new(streams: &[Stream], clock: Clock) -> Self {
+    fn new(streams: &[RequestStream], clock: Clock) -> Self {
         let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
         let until = Time(PERIOD.0);
         scheduler.begin(Time::ZERO, until);

@@ -6,7 +6,9 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
-use tidegate_netsim::e2e::{Amount, E2eReport, Egress, Hop, HopMoment, Moment, Scenario, Service};
+use tidegate_netsim::e2e::{
+    Amount, E2eReport, Egress, Hop, HopMoment, Moment, Scenario, ServiceReport,
+};
 
 use super::quoted;
 use super::sweep::{Figure, PointResult};
@@ -116,7 +118,7 @@ pub(super) fn to_json(scenario: &Scenario, outcome: &E2eReport) -> Value {
             "latency_ns": quantiles(&one.latency),
         })
     };
-    let application = |one: &Service| {
+    let application = |one: &ServiceReport| {
         json!({
             "name": one.name,
             "class": one.class.name(),

@@ -5,7 +5,7 @@
 //! 33.3 and 16.8 % of it there.
 
 use serde_json::{Map, Value, json};
-use tidegate_netsim::dtm::{DtmPlan, DtmReport, Flow};
+use tidegate_netsim::dtm::{DtmFlow, DtmPlan, DtmReport};
 
 use super::sweep::{Figure, PointResult};
 use crate::experiment::plot::{self, Panel, Series};
@@ -31,7 +31,7 @@ impl Settled {
     fn new(outcome: &DtmReport) -> Self {
         let count = outcome.slots.len();
         let half = count / 2..count;
-        let means = |of: fn(&Flow) -> f64| outcome.means(half.clone(), of);
+        let means = |of: fn(&DtmFlow) -> f64| outcome.means(half.clone(), of);
         Self {
             shares: outcome.shares(half.clone()),
             quality: means(|flow| flow.quality),

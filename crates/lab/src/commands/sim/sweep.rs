@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use tidegate_model::{Span, Time};
-use tidegate_netsim::net::Fault;
+use tidegate_netsim::net::InvariantViolation;
 use toml::Table as Scenario;
 
 use super::grid::{self, Axis};
@@ -57,7 +57,7 @@ pub(super) struct PointResult {
     pub(super) figures: Vec<Figure>,
     pub(super) json: Map<String, Value>,
     /// The fault found in the simulated network, if any.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<InvariantViolation>,
 }
 
 /// A run of the sweep.

@@ -8,7 +8,7 @@ use tidegate_sim::bricks::Scenario;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    A, B, BURST, F, FigureContext, FigureResult, G, MINIMUM, Shown, UNEQUAL, apart, equal,
+    A, B, BURST, DsfqRun, F, FigureContext, FigureResult, G, MINIMUM, UNEQUAL, apart, equal,
 };
 use super::{mean, mega, run, scenario, share, source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, at_least};
@@ -53,7 +53,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// Judges whether totals are equal, or are not, as claimed.
-fn claim(Shown { outcome, seconds }: &Shown, (are_equal, text): (bool, &str)) -> Claim {
+fn claim(DsfqRun { outcome, seconds }: &DsfqRun, (are_equal, text): (bool, &str)) -> Claim {
     let [f, g] = [F, G].map(|stream| mean(outcome, stream, None));
     let far = apart(f, g);
     source("burst", outcome.seed, *seconds).claim(
@@ -71,8 +71,8 @@ fn claim(Shown { outcome, seconds }: &Shown, (are_equal, text): (bool, &str)) ->
     )
 }
 
-fn picture(shown: &[Shown]) -> String {
-    let panel = |(shown, (name, _)): (&Shown, (&str, Discipline))| {
+fn picture(shown: &[DsfqRun]) -> String {
+    let panel = |(shown, (name, _)): (&DsfqRun, (&str, Discipline))| {
         let line = |(name, stream): (&str, usize)| {
             let rates = shown.outcome.rates(stream, None).into_iter().enumerate();
             Series::line(name, rates.map(|(at, rate)| ((at + 1) as f64, mega(rate))).collect())

@@ -8,7 +8,7 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    Check, F, FIGURE_13, FigureContext, FigureResult, G, Shown, apart, equal, fairness, mega, run,
+    Check, DsfqRun, F, FIGURE_13, FigureContext, FigureResult, G, apart, equal, fairness, mega, run,
 };
 use super::{scenario, source, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, between, rises};
@@ -109,7 +109,7 @@ impl Course {
     }
 }
 
-fn follows(figure: &'static str, shown: &Shown, [f, g, h]: &[Course; 3]) -> Claim {
+fn follows(figure: &'static str, shown: &DsfqRun, [f, g, h]: &[Course; 3]) -> Claim {
     let (numbers, within) = fairness(std::iter::once(&shown.outcome));
     let lag = f.half_way().zip(g.half_way()).map(|(f, g)| f - g);
     let [active, silent] = [apart(f.active, g.active), apart(f.silent, g.silent)];
@@ -135,7 +135,7 @@ fn after_a_second(lag: Option<f64>) -> Check {
     between("f follows after", "s", FOLLOWS_SECONDS, lag.unwrap_or(f64::INFINITY))
 }
 
-fn deeper(base: &Scenario, shown: &[Shown], courses: &[[Course; 3]]) -> Claim {
+fn deeper(base: &Scenario, shown: &[DsfqRun], courses: &[[Course; 3]]) -> Claim {
     let lacks: Vec<f64> = courses.iter().map(|[_, g, _]| thousandths(g.lacks())).collect();
     let took = shown.iter().map(|shown| shown.seconds).sum();
     source("13", base.seed, took).claim(
@@ -145,8 +145,8 @@ fn deeper(base: &Scenario, shown: &[Shown], courses: &[[Course; 3]]) -> Claim {
     )
 }
 
-fn picture(shown: &[Shown]) -> String {
-    let panel = |(shown, threads): (&Shown, u32)| {
+fn picture(shown: &[DsfqRun]) -> String {
+    let panel = |(shown, threads): (&DsfqRun, u32)| {
         let outcome = &shown.outcome;
         let step = outcome.sample.as_seconds();
         // Means of a second, as far as two rounds.

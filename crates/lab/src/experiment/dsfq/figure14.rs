@@ -8,7 +8,8 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    A, Check, EQUAL, F, FIGURE_14, FigureContext, FigureResult, G, MINIMUM, Shown, apart, fairness,
+    A, Check, DsfqRun, EQUAL, F, FIGURE_14, FigureContext, FigureResult, G, MINIMUM, apart,
+    fairness,
 };
 use super::{mega, run, scenario, source, tenths, with};
 use crate::experiment::verdict::{Claim, at_least, at_most, order};
@@ -188,7 +189,7 @@ fn hybrid(total: &[Second], hybrid: &[Second]) -> (Value, [Check; 2]) {
     (measured, checks)
 }
 
-fn picture(shown: &[Shown]) -> String {
+fn picture(shown: &[DsfqRun]) -> String {
     let by_time = |outcome: &DsfqReport, name: &str, of: &dyn Fn(usize) -> f64| {
         let points = 0..outcome.samples.len();
         let second = outcome.sample.as_seconds();

@@ -9,7 +9,7 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
-use super::{A, B, BURST, F, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, G, Shown, equal};
+use super::{A, B, BURST, DsfqRun, F, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, G, equal};
 use super::{fairness, live, mean, mega, run, scenario, source, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, falls, near, rises};
 use tidegate_console::failure::Failure;
@@ -190,7 +190,7 @@ fn closer(sweeps: [&Sweep; 3]) -> Claim {
 const LESS: f64 = 1.05;
 
 /// Where delays are not smooth: g turns from brick to brick in bursts.
-fn closer_in_bursts(shown: &[Shown]) -> Claim {
+fn closer_in_bursts(shown: &[DsfqRun]) -> Claim {
     let of = |of: fn(&DsfqReport) -> f64| [0, 1, 2].map(|index: usize| of(&shown[index].outcome));
     let [distances, batches] = [of(distance), of(batch_most)];
     let bounds = of(|outcome| outcome.unfairness.bound() / 1e3);

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use tidegate_model::{Bytes, Discipline, Iops};
-use tidegate_sim::bricks::{Cell, DsfqReport, Scenario, Unfairness};
+use tidegate_sim::bricks::{DsfqReport, SampleCell, Scenario, Unfairness};
 
 use super::judge::{
     BALANCED, BALANCED_OWED, LATENCIES, Latencies, NEARLY, grows_to_its_share, has_minimum, knee,
@@ -25,14 +25,15 @@ use super::judge::{
 };
 use super::sweep::Sweep;
 use super::{
-    B, Check, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, Source, equal, mean,
+    B, Check, ClaimSource, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, equal,
+    mean,
 };
 use super::{scenario, share, tenths, thousandths, with};
 use crate::experiment::paper::timed;
 use crate::experiment::quiet::Quiet;
 use crate::experiment::verdict::{Claim, at_least, at_most, rises};
 use client::{Measurement, Threads};
-use testbed::{Testbed, volume};
+use testbed::{DsfqTestbed, volume};
 use tidegate_console::failure::Failure;
 
 mod client;
@@ -175,7 +176,7 @@ impl Live {
         if live.missing.is_some() {
             return Ok(live);
         }
-        let mut testbed = Testbed::start(scenario, NODES, block, &context.interrupt)?;
+        let mut testbed = DsfqTestbed::start(scenario, NODES, block, &context.interrupt)?;
         for (done, count) in counts.iter().enumerate() {
             let (discipline, of) = (scenario.discipline, counts.len());
             context.note(&format!("live, {discipline}: {done} of {of} done"));
@@ -206,7 +207,7 @@ impl Live {
         numbers.insert("threads".into(), json!(self.threads()));
         numbers.extend(self.quiet.numbers());
         let seconds = tenths(self.sweep.seconds);
-        let source = Source { paper: "dsfq", figure, world: LIVE, seed: None, seconds };
+        let source = ClaimSource { paper: "dsfq", figure, world: LIVE, seed: None, seconds };
         let claim = source.claim(text, with(numbers, more), checks);
         claim.skipped(self.missing.as_deref()).disturbed(self.quiet.disturbance().as_deref())
     }
@@ -245,7 +246,7 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
 fn outcome(scenario: &Scenario, block: Bytes, measurement: &Measurement) -> DsfqReport {
     let cell = |stream: &str, nodes: Range<usize>| {
         let seen = nodes.filter_map(|node| measurement.seen.get(&volume(stream, node)));
-        seen.fold(Cell::default(), |sum, seen| Cell {
+        seen.fold(SampleCell::default(), |sum, seen| SampleCell {
             bytes: sum.bytes + seen.requests * block.0,
             requests: sum.requests + seen.requests,
             took_ns: sum.took_ns + seen.took_ns as u64,

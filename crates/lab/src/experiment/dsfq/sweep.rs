@@ -3,7 +3,7 @@
 use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series};
-use super::{A, B, F, FigureContext, G, Source, apart, mean, run, source};
+use super::{A, B, ClaimSource, F, FigureContext, G, apart, mean, run, source};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -50,7 +50,7 @@ pub(super) fn sweep<const N: usize>(
 
 impl Sweep {
     /// The source of the sweep's claims.
-    pub(super) fn source(&self, figure: &'static str) -> Source {
+    pub(super) fn source(&self, figure: &'static str) -> ClaimSource {
         source(figure, self.seed, self.seconds)
     }
 

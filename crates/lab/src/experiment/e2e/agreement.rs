@@ -18,7 +18,7 @@ use super::plot::draw;
 use super::tail_latency::{WAITS, in_order, steps};
 use super::tails::{self, PERCENTILES, less, of_each};
 use super::{
-    COORDINATED, Check, Claim, FigureContext, FigureResult, Shown, TAIL_LATENCY, UNCOORDINATED,
+    COORDINATED, Check, Claim, E2eRun, FigureContext, FigureResult, TAIL_LATENCY, UNCOORDINATED,
     each, run, scenario, source, tenths, under,
 };
 use crate::experiment::verdict::{at_least, near, order};
@@ -67,12 +67,12 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     })
 }
 
-fn latencies(shown: &Shown, percentile: f64) -> Vec<f64> {
+fn latencies(shown: &E2eRun, percentile: f64) -> Vec<f64> {
     of_each(&shown.outcome, tails::LatencyScope::Whole, percentile)
 }
 
 /// At each percentile the last application does better than the first two.
-fn last_is_first(shown: &Shown) -> Vec<Check> {
+fn last_is_first(shown: &E2eRun) -> Vec<Check> {
     let check = |percentile| {
         let times = latencies(shown, percentile);
         let beside = |class: usize| [("App3", times[2]), (["App1", "App2"][class], times[class])];
@@ -81,7 +81,7 @@ fn last_is_first(shown: &Shown) -> Vec<Check> {
     PERCENTILES.map(check).concat()
 }
 
-fn undone(runs: &[Shown]) -> Claim {
+fn undone(runs: &[E2eRun]) -> Claim {
     let shown = &runs[APART];
     source("16a", &[shown])
         .claim(
@@ -96,7 +96,7 @@ fn undone(runs: &[Shown]) -> Claim {
         )
 }
 
-fn agreed(runs: &[Shown]) -> Claim {
+fn agreed(runs: &[E2eRun]) -> Claim {
     let shown = &runs[TOGETHER];
     source("16b", &[shown]).claim(
         "where both take it for the same, high does better than medium, and medium than low",
@@ -105,7 +105,7 @@ fn agreed(runs: &[Shown]) -> Claim {
     )
 }
 
-fn by_half(runs: &[Shown]) -> Claim {
+fn by_half(runs: &[E2eRun]) -> Claim {
     let times = latencies(&runs[TOGETHER], 50.0);
     source("16b", &[&runs[TOGETHER]])
         .claim(
@@ -119,7 +119,7 @@ fn by_half(runs: &[Shown]) -> Claim {
         .because(WAITS)
 }
 
-fn helped(runs: &[Shown]) -> Claim {
+fn helped(runs: &[E2eRun]) -> Claim {
     let at = |percentile: f64| [APART, TOGETHER].map(|run| latencies(&runs[run], percentile));
     let [apart, together] = at(50.0);
     let helped = PERCENTILES.map(|percentile| {
@@ -139,7 +139,7 @@ fn helped(runs: &[Shown]) -> Claim {
 }
 
 /// The same drives with classes, by DCTCP: what QTCP adds is the network's contribution.
-fn by_network(runs: &[Shown]) -> Claim {
+fn by_network(runs: &[E2eRun]) -> Claim {
     let [qtcp, dctcp] = [TOGETHER, DCTCP].map(|run| latencies(&runs[run], 50.0));
     let beside = |times: &[f64]| times[1] / times[0];
     source("16", &[&runs[TOGETHER], &runs[DCTCP]])
@@ -159,9 +159,9 @@ fn by_network(runs: &[Shown]) -> Claim {
 }
 
 /// Drives that take in 62 Gbit/s.
-fn by_storage(runs: &[Shown]) -> Claim {
+fn by_storage(runs: &[E2eRun]) -> Claim {
     let at = |run: usize| latencies(&runs[run], 50.0);
-    let shown: Vec<&Shown> = SLOW.iter().chain(&SLOW_DCTCP).map(|run| &runs[*run]).collect();
+    let shown: Vec<&E2eRun> = SLOW.iter().chain(&SLOW_DCTCP).map(|run| &runs[*run]).collect();
     let same = SLOW.iter().zip(SLOW_DCTCP).map(|(qtcp, dctcp)| {
         let pairs = at(*qtcp).into_iter().zip(at(dctcp));
         pairs.map(|(qtcp, dctcp)| dctcp / qtcp).collect::<Vec<f64>>()

@@ -8,7 +8,7 @@ use tidegate_netsim::transport::CongestionControl;
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    Claim, FigureContext, FigureResult, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE,
+    Claim, E2eRun, FigureContext, FigureResult, RATES_PROMISED, WINDOW_BESIDE_RATE,
     WINDOWS_PROMISED, each, each_near, gbps, parts, row, run, scenario, source, tenths, under,
 };
 use crate::experiment::verdict::{near, order, order_by};
@@ -49,7 +49,7 @@ fn there(outcome: &E2eReport) -> Vec<f64> {
 /// For so many moments DCTCP is in its slow start, and senders have got few notifications: 0.2 ms.
 const START: usize = 1;
 
-fn first(shown: &Shown) -> Claim {
+fn first(shown: &E2eRun) -> Claim {
     let outcome = &shown.outcome;
     let [window, rate] = [0, 1].map(|at| {
         let moments = &outcome.applications[at].series[..START];
@@ -64,7 +64,7 @@ fn first(shown: &Shown) -> Claim {
     )
 }
 
-fn later(shown: &Shown) -> Claim {
+fn later(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     let part = rates[0] / (rates[0] + rates[1]) * 100.0;
     source("18b", &[shown]).claim(
@@ -74,7 +74,7 @@ fn later(shown: &Shown) -> Claim {
     )
 }
 
-fn halves(shown: &Shown) -> Claim {
+fn halves(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     source("18c", &[shown])
         .claim(
@@ -91,7 +91,7 @@ const PARTS: [f64; 4] = [2.0, 3.0, 4.0, 6.0];
 /// The flows that go by promises, by their parts.
 const NAMES: [&str; 4] = ["1", "1.5", "2", "3"];
 
-fn in_order(shown: &Shown) -> Claim {
+fn in_order(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     let [one, two, three, four] = [0, 1, 2, 3].map(|flow: usize| (NAMES[flow], rates[flow]));
     source("19b", &[shown]).claim(
@@ -101,7 +101,7 @@ fn in_order(shown: &Shown) -> Claim {
     )
 }
 
-fn others(shown: &Shown) -> Claim {
+fn others(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     let part = rates[4..].iter().sum::<f64>() / rates.iter().sum::<f64>() * 100.0;
     source("19b", &[shown]).claim(
@@ -111,7 +111,7 @@ fn others(shown: &Shown) -> Claim {
     )
 }
 
-fn as_promised(shown: &Shown) -> Claim {
+fn as_promised(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     let ours = parts(&rates[..4]);
     let promised: Vec<f64> = parts(&PARTS).into_iter().map(tenths).collect();
@@ -126,7 +126,7 @@ fn as_promised(shown: &Shown) -> Claim {
     )
 }
 
-fn table(runs: &[Shown], cc_variants: &[&'static str]) -> Table {
+fn table(runs: &[E2eRun], cc_variants: &[&'static str]) -> Table {
     let flows = runs[0].outcome.applications.len();
     let heads = ["1", "2", "3", "4", "5", "6", "7", "8"];
     let mut table = Table::new().left("GBIT/S").each_right(heads.into_iter().take(flows));
@@ -136,7 +136,7 @@ fn table(runs: &[Shown], cc_variants: &[&'static str]) -> Table {
     table
 }
 
-fn picture(title: &str, runs: &[Shown], titles: [&str; 2]) -> String {
+fn picture(title: &str, runs: &[E2eRun], titles: [&str; 2]) -> String {
     let panels = runs.iter().zip(titles);
     let panels = panels.map(|(shown, title)| rates(&shown.outcome, title, |moment| moment.there));
     draw(title, &panels.collect::<Vec<_>>())

@@ -5,7 +5,7 @@ use tidegate_netsim::transport::CongestionControl;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    BY_RATES, CLASSES, Claim, FigureContext, FigureResult, NORMAL, STRESSED, Shown, add,
+    BY_RATES, CLASSES, Claim, E2eRun, FigureContext, FigureResult, NORMAL, STRESSED, add,
     each_rounded, episodes, hundredths, row, run, source, tenths, under,
 };
 use crate::experiment::verdict::{at_most, between, near, order};
@@ -38,7 +38,7 @@ pub(super) fn windows(context: &FigureContext) -> Result<FigureResult, Failure> 
     }
     let mut each = run(context, scenarios)?.into_iter();
     let cc_variants = 0..situations.len() * CC_VARIANTS.len();
-    let runs: Vec<Shown> =
+    let runs: Vec<E2eRun> =
         cc_variants.map(|_| together(each.by_ref().take(EPISODES as usize))).collect();
     let (normal, stressed) = runs.split_at(CC_VARIANTS.len());
     let mut table = table();
@@ -81,7 +81,7 @@ pub(super) fn rates(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// Episodes of the same, as if they were one.
-fn together(mut episodes: impl Iterator<Item = Shown>) -> Shown {
+fn together(mut episodes: impl Iterator<Item = E2eRun>) -> E2eRun {
     let mut sum = episodes.next().expect("at least one episode");
     for shown in episodes {
         sum.seconds += shown.seconds;
@@ -91,7 +91,7 @@ fn together(mut episodes: impl Iterator<Item = Shown>) -> Shown {
 }
 
 /// The part of each class's requests that are late, in percent.
-fn late(shown: &Shown) -> Vec<f64> {
+fn late(shown: &E2eRun) -> Vec<f64> {
     shown
         .outcome
         .applications
@@ -106,7 +106,7 @@ fn percent([late, overdue, done]: [u64; 3]) -> f64 {
 }
 
 /// The same of all requests.
-fn late_of_all(shown: &Shown) -> f64 {
+fn late_of_all(shown: &E2eRun) -> f64 {
     let each = shown.outcome.applications.iter();
     percent(each.fold([0; 3], |[late, overdue, done], one| {
         [late + one.late, overdue + one.overdue, done + one.done.requests]
@@ -114,9 +114,9 @@ fn late_of_all(shown: &Shown) -> f64 {
 }
 
 /// The same of each congestion control, for programs.
-fn to_json(runs: &[Shown], cc_variants: &[(CongestionControl, &str)]) -> Value {
+fn to_json(runs: &[E2eRun], cc_variants: &[(CongestionControl, &str)]) -> Value {
     // Most are less than one percent.
-    let outcome = |shown: &Shown| each_rounded(&shown.outcome, &late(shown), hundredths);
+    let outcome = |shown: &E2eRun| each_rounded(&shown.outcome, &late(shown), hundredths);
     let cc_variants = runs.iter().zip(cc_variants);
     Value::Object(cc_variants.map(|(shown, (cc, _))| (cc.name().into(), outcome(shown))).collect())
 }
@@ -125,7 +125,7 @@ fn to_json(runs: &[Shown], cc_variants: &[(CongestionControl, &str)]) -> Value {
 const ALL: f64 = 0.5;
 const ALMOST: f64 = 2.0;
 
-fn met(normal: &[Shown]) -> Claim {
+fn met(normal: &[E2eRun]) -> Claim {
     let [dctcp, d2tcp, qtcp] = [DCTCP, D2TCP, QTCP].map(|cc| late_of_all(&normal[cc]));
     source("15b", &[&normal[DCTCP], &normal[D2TCP], &normal[QTCP]]).claim(
         "in the normal situation D2TCP meets all deadlines, and QTCP almost all; DCTCP fewer",
@@ -139,7 +139,7 @@ fn met(normal: &[Shown]) -> Claim {
     )
 }
 
-fn some_are_late(normal: &[Shown]) -> Claim {
+fn some_are_late(normal: &[E2eRun]) -> Claim {
     source("15b", &[&normal[DCTCP]])
         .claim(
             "and by DCTCP some are late",
@@ -149,7 +149,7 @@ fn some_are_late(normal: &[Shown]) -> Claim {
         .because("a request of 2 MB takes 0.16 ms of such a link, a thirtieth of its time")
 }
 
-fn behind(stressed: &[Shown]) -> Claim {
+fn behind(stressed: &[E2eRun]) -> Claim {
     let [d2tcp, qtcp] = [D2TCP, QTCP].map(|cc| late(&stressed[cc])[0]);
     source("15b", &[&stressed[D2TCP], &stressed[QTCP]]).claim(
         "in the stressed situation D2TCP falls behind QTCP: more of high are late",
@@ -158,7 +158,7 @@ fn behind(stressed: &[Shown]) -> Claim {
     )
 }
 
-fn fewer(stressed: &[Shown]) -> Claim {
+fn fewer(stressed: &[E2eRun]) -> Claim {
     let [dctcp, qtcp] = [DCTCP, QTCP].map(|cc| late_of_all(&stressed[cc]));
     let fewer = super::tails::less(qtcp, dctcp);
     source("15b", &[&stressed[DCTCP], &stressed[QTCP]])
@@ -170,7 +170,7 @@ fn fewer(stressed: &[Shown]) -> Claim {
         .because("few are late here, and some of them by any congestion control")
 }
 
-fn how_many(stressed: &[Shown]) -> Claim {
+fn how_many(stressed: &[E2eRun]) -> Claim {
     source("15b", &[&stressed[DCTCP], &stressed[D2TCP], &stressed[QTCP]])
         .claim(
             "these are large parts of all requests",
@@ -184,7 +184,7 @@ fn how_many(stressed: &[Shown]) -> Claim {
         .because("a link of 100 Gbit/s that is used to 80 % is seldom full for so long")
 }
 
-fn fewer_by_rates(runs: &[Shown]) -> Claim {
+fn fewer_by_rates(runs: &[E2eRun]) -> Claim {
     let fewer = super::tails::less(late_of_all(&runs[1]), late_of_all(&runs[0]));
     source("18a", &[&runs[0], &runs[1]])
         .claim(
@@ -198,7 +198,7 @@ fn fewer_by_rates(runs: &[Shown]) -> Claim {
         .because("DCQCN does not carry all that is asked for here, and what waits in hosts is late")
 }
 
-fn more_than_by_windows(runs: &[Shown]) -> Claim {
+fn more_than_by_windows(runs: &[E2eRun]) -> Claim {
     let [qrdma, qtcp] = [late_of_all(&runs[1]), late_of_all(&runs[2])];
     source("18a", &[&runs[1], &runs[2]]).claim(
         "but more than by QTCP",
@@ -215,7 +215,7 @@ fn table() -> Table {
 fn rows(
     table: &mut Table,
     situation: &'static str,
-    runs: &[Shown],
+    runs: &[E2eRun],
     cc_variants: &[(CongestionControl, &'static str)],
 ) {
     for (shown, (_, cc)) in runs.iter().zip(cc_variants) {
@@ -224,7 +224,7 @@ fn rows(
 }
 
 /// A line for each congestion control, over classes.
-fn panel(title: &str, runs: &[Shown], cc_variants: &[(CongestionControl, &'static str)]) -> Panel {
+fn panel(title: &str, runs: &[E2eRun], cc_variants: &[(CongestionControl, &'static str)]) -> Panel {
     let series = runs.iter().zip(cc_variants).map(|(shown, (_, cc))| {
         Series::line(*cc, (1u32..).map(f64::from).zip(late(shown)).collect())
     });

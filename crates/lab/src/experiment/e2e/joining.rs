@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, COME_AND_GO, Claim, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown,
+    CLASSES, COME_AND_GO, Claim, E2eRun, FigureContext, FigureResult, NEAR_PROMISED, PROMISED,
     by_phase, during, run, scenario, source, tenths, there,
 };
 use crate::experiment::verdict::{at_most, near};
@@ -46,7 +46,7 @@ fn of_classes(flows: &[f64]) -> [f64; 3] {
     FLOWS.map(|[first, second]| flows[first] + flows[second])
 }
 
-fn classes(shown: &Shown, phases: &[Vec<f64>]) -> Claim {
+fn classes(shown: &E2eRun, phases: &[Vec<f64>]) -> Claim {
     let of = |flows: &Vec<f64>| -> Value { of_classes(flows).map(tenths).to_vec().into() };
     let checks = (0..CLASSES.len()).map(|class| {
         let rates: Vec<f64> = phases.iter().map(|flows| of_classes(flows)[class]).collect();
@@ -59,7 +59,7 @@ fn classes(shown: &Shown, phases: &[Vec<f64>]) -> Claim {
     )
 }
 
-fn halves(shown: &Shown, phases: &[Vec<f64>]) -> Claim {
+fn halves(shown: &E2eRun, phases: &[Vec<f64>]) -> Claim {
     let apart = |flows: &Vec<f64>, [first, second]: [usize; 2]| {
         let [first, second] = [flows[first], flows[second]];
         (second > SENDS).then(|| (1.0 - first.min(second) / first.max(second)) * 100.0)

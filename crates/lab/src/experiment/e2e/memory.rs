@@ -3,13 +3,13 @@
 
 use serde_json::json;
 use tidegate_model::{Bytes, Class};
-use tidegate_netsim::e2e::{E2eReport, Moment, Scenario, Service};
+use tidegate_netsim::e2e::{E2eReport, Moment, Scenario, ServiceReport};
 use tidegate_netsim::net;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Check, Claim, FigureContext, FigureResult, MEMORY_BESIDE_READS, MEMORY_BESIDE_WRITES,
-    PACKET, Shown, hundredths, parts, run, scenario, source, tenths,
+    CLASSES, Check, Claim, E2eRun, FigureContext, FigureResult, MEMORY_BESIDE_READS,
+    MEMORY_BESIDE_WRITES, PACKET, hundredths, parts, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::{at_least, between, near};
 use tidegate_console::failure::Failure;
@@ -25,18 +25,18 @@ const STORAGE: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 /// Without strict provisioning: memory's packets wait among all others, and no room is theirs.
 pub(super) fn round_robin(mut scenario: Scenario) -> Scenario {
     let switch = &mut scenario.network.switch;
-    (switch.service, switch.reserve) = (net::Service::Fifo, Bytes::ZERO);
+    (switch.service, switch.reserve) = (net::PortService::Fifo, Bytes::ZERO);
     scenario
 }
 
 /// The application that uses memory.
-pub(super) fn memory(outcome: &E2eReport) -> &Service {
+pub(super) fn memory(outcome: &E2eReport) -> &ServiceReport {
     let mut services = outcome.applications.iter();
     services.find(|one| one.class == Class::Urgent).expect("a scenario with memory")
 }
 
 /// How long its requests took at a quantile, in microseconds.
-pub(super) fn microseconds(service: &Service, quantile: f64) -> f64 {
+pub(super) fn microseconds(service: &ServiceReport, quantile: f64) -> f64 {
     service.latency.value_at_quantile(quantile) as f64 / 1e3
 }
 
@@ -60,7 +60,7 @@ pub(super) fn named(rates: &[f64; 3]) -> serde_json::Value {
 }
 
 /// Percentiles of memory's latency.
-pub(super) fn percentiles(title: String, runs: &[(&str, &Service)]) -> Panel {
+pub(super) fn percentiles(title: String, runs: &[(&str, &ServiceReport)]) -> Panel {
     let lines = runs.iter().map(|(name, service)| {
         let points = (1..100).map(|at| {
             let at = f64::from(at);
@@ -101,12 +101,12 @@ pub(super) fn latencies(context: &FigureContext) -> Result<FigureResult, Failure
 }
 
 /// The mean time of a request, in microseconds.
-fn mean(service: &Service) -> f64 {
+fn mean(service: &ServiceReport) -> f64 {
     service.latency.mean() / 1e3
 }
 
 /// Claims of figure 20 on a workload, with priority and without.
-fn reached(figure: &'static str, name: &str, runs: &[Shown]) -> [Claim; 3] {
+fn reached(figure: &'static str, name: &str, runs: &[E2eRun]) -> [Claim; 3] {
     let [with, without] = [0, 1].map(|at| memory(&runs[at].outcome));
     let bounds = [0.01, 0.99].map(|at| microseconds(with, at));
     let better = (1.0 - mean(with) / mean(without)) * 100.0;
@@ -169,7 +169,7 @@ pub(super) fn throughputs(context: &FigureContext) -> Result<FigureResult, Failu
 }
 
 /// Claims of figure 21 on a workload, without memory and with it.
-fn costs(figure: &'static str, name: &str, runs: &[Shown], both: &[[f64; 3]; 2]) -> [Claim; 2] {
+fn costs(figure: &'static str, name: &str, runs: &[E2eRun], both: &[[f64; 3]; 2]) -> [Claim; 2] {
     let [alone, beside] = both;
     let lost = [0, 1, 2].map(|at| alone[at] - beside[at]);
     let mean = lost.iter().sum::<f64>() / 3.0;

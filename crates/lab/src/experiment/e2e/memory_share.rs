@@ -10,7 +10,7 @@ use super::memory::{as_promised, memory, named, storage};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Claim, FigureContext, FigureResult, INCAST, MEMORY_BESIDE_WRITES, PACKET, Shown,
+    CLASSES, Claim, E2eRun, FigureContext, FigureResult, INCAST, MEMORY_BESIDE_WRITES, PACKET,
     hundredths, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::near;
@@ -82,7 +82,7 @@ fn left(percent: f64) -> f64 {
     (100.0 - percent) * 1_448.0 / 1_502.0
 }
 
-fn less(runs: &[Shown]) -> Claim {
+fn less(runs: &[E2eRun]) -> Claim {
     let carried = [0, 1].map(|at| there(&runs[at].outcome));
     let checks = runs.iter().zip(&carried).flat_map(|(shown, rates)| {
         let part = tenths(share(&shown.outcome));
@@ -110,7 +110,7 @@ fn less(runs: &[Shown]) -> Claim {
         .because(PACKET)
 }
 
-fn incast(shown: &Shown) -> Claim {
+fn incast(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     let total: f64 = rates.iter().sum();
     let carried = near("together", "Gbit/s", 87.0, 1.0, total);
@@ -126,7 +126,7 @@ fn incast(shown: &Shown) -> Claim {
         .because(PACKET)
 }
 
-fn more(shown: &Shown) -> Claim {
+fn more(shown: &E2eRun) -> Claim {
     let rates = there(&shown.outcome);
     source("22b", &[shown])
         .claim(

@@ -2,12 +2,12 @@
 //! with strict priority and without, and of the three in runs without the memory application.
 
 use serde_json::{Value, json};
-use tidegate_netsim::e2e::{E2eReport, Service};
+use tidegate_netsim::e2e::{E2eReport, ServiceReport};
 
 use super::memory::{ORDERS, alone, memory, microseconds, percentiles, round_robin};
 use super::plot::{Panel, draw};
 use super::{
-    CLASSES, Claim, FigureContext, FigureResult, MEMORY_BESIDE_LATENCIES, Shown, add, episodes,
+    CLASSES, Claim, E2eRun, FigureContext, FigureResult, MEMORY_BESIDE_LATENCIES, add, episodes,
     hundredths, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::{between, near, order};
@@ -45,13 +45,13 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 
 /// The service of the applications in all episodes, with priority or without.
 struct Tails {
-    memory: Service,
-    storage: Vec<Service>,
+    memory: ServiceReport,
+    storage: Vec<ServiceReport>,
 }
 
 impl Tails {
     /// Runs with and without priority take turns.
-    fn of(runs: &[Shown], order: usize) -> Self {
+    fn of(runs: &[E2eRun], order: usize) -> Self {
         let mut all = runs.iter().skip(order).step_by(ORDERS.len()).map(|shown| &shown.outcome);
         let first = all.next().expect("at least one episode");
         let sum = together(first, all);
@@ -78,7 +78,10 @@ impl Tails {
 }
 
 /// The service of the applications in one episode and others, added up.
-fn together<'a>(first: &E2eReport, others: impl Iterator<Item = &'a E2eReport>) -> Vec<Service> {
+fn together<'a>(
+    first: &E2eReport,
+    others: impl Iterator<Item = &'a E2eReport>,
+) -> Vec<ServiceReport> {
     let mut sum = first.applications.clone();
     for outcome in others {
         add(&mut sum, &outcome.applications);
@@ -87,16 +90,16 @@ fn together<'a>(first: &E2eReport, others: impl Iterator<Item = &'a E2eReport>) 
 }
 
 /// The percentiles of the figure, in milliseconds.
-fn milliseconds(service: &Service) -> [f64; 3] {
+fn milliseconds(service: &ServiceReport) -> [f64; 3] {
     QUANTILES.map(|quantile| microseconds(service, quantile) / 1e3)
 }
 
 /// Of high and medium, the 90th.
-fn ninetieth(storage: &[Service]) -> [f64; 2] {
+fn ninetieth(storage: &[ServiceReport]) -> [f64; 2] {
     [0, 1].map(|at| milliseconds(&storage[at])[1])
 }
 
-fn everything(runs: &[Shown]) -> Vec<&Shown> {
+fn everything(runs: &[E2eRun]) -> Vec<&E2eRun> {
     runs.iter().collect()
 }
 
@@ -105,7 +108,7 @@ fn percentile(numbers: [f64; 3]) -> Value {
     json!({ "p50": half, "p90": ninety, "p99": most })
 }
 
-fn consistent(runs: &[Shown], both: &[Tails; 2]) -> Claim {
+fn consistent(runs: &[E2eRun], both: &[Tails; 2]) -> Claim {
     let tails = both[0].memory();
     source("23a", &everything(runs)).claim(
         "with strict priority memory is reached as soon at the 50th, 90th and 99th percentile",
@@ -114,7 +117,7 @@ fn consistent(runs: &[Shown], both: &[Tails; 2]) -> Claim {
     )
 }
 
-fn slower(runs: &[Shown], both: &[Tails; 2]) -> Claim {
+fn slower(runs: &[E2eRun], both: &[Tails; 2]) -> Claim {
     let tails = both[1].memory();
     source("23a", &everything(runs)).claim(
         "without it, it takes longer",
@@ -123,7 +126,7 @@ fn slower(runs: &[Shown], both: &[Tails; 2]) -> Claim {
     )
 }
 
-fn faster(runs: &[Shown], both: &[Tails; 2]) -> Claim {
+fn faster(runs: &[E2eRun], both: &[Tails; 2]) -> Claim {
     let [with, without] = [0, 1].map(|at| both[at].memory());
     let better = [0, 1, 2].map(|at| (1.0 - with[at] / without[at]) * 100.0);
     source("23a", &everything(runs)).claim(
@@ -133,7 +136,7 @@ fn faster(runs: &[Shown], both: &[Tails; 2]) -> Claim {
     )
 }
 
-fn ordered(runs: &[Shown], both: &[Tails; 2]) -> Claim {
+fn ordered(runs: &[E2eRun], both: &[Tails; 2]) -> Claim {
     let check = |(tails, ports): (&Tails, &str)| {
         let [high, medium, low] = [0, 1, 2].map(|at| tails.class(at));
         [0, 1, 2].map(|at| {
@@ -157,7 +160,7 @@ fn ordered(runs: &[Shown], both: &[Tails; 2]) -> Claim {
 /// So far from the paper's milliseconds is near: seeds differ by that.
 const NEAR: f64 = 1.5;
 
-fn storage_without(runs: &[Shown], without: &Tails) -> Claim {
+fn storage_without(runs: &[E2eRun], without: &Tails) -> Claim {
     let [high, medium] = without.ninetieth();
     source("23b", &everything(runs)).claim(
         "without priority for memory, 90 % of high and of medium are done soon",
@@ -166,7 +169,7 @@ fn storage_without(runs: &[Shown], without: &Tails) -> Claim {
     )
 }
 
-fn storage_with(runs: &[Shown], both: &[Tails; 2]) -> Claim {
+fn storage_with(runs: &[E2eRun], both: &[Tails; 2]) -> Claim {
     let [with, without] = [0, 1].map(|at| both[at].ninetieth());
     let more = [0, 1].map(|at| (with[at] / without[at] - 1.0) * 100.0);
     source("23c", &everything(runs))
@@ -189,13 +192,13 @@ const SLIGHTLY: [f64; 2] = [5.0, 22.0];
 
 /// The paper's reason: "or even the existence of another flow". Flows that share 97 % of the link
 /// in place of all of it wait longer by more than 3 %, since queues grow for the whole episode.
-fn storage_beside(alone: &[Shown], runs: &[Shown], with: &Tails) -> Claim {
+fn storage_beside(alone: &[E2eRun], runs: &[E2eRun], with: &Tails) -> Claim {
     let mut outcomes = alone.iter().map(|shown| &shown.outcome);
     let first = outcomes.next().expect("at least one episode");
     let without = ninetieth(&together(first, outcomes));
     let with = with.ninetieth();
     let more = [0, 1].map(|at| (with[at] / without[at] - 1.0) * 100.0);
-    let both: Vec<&Shown> = alone.iter().chain(runs.iter().step_by(ORDERS.len())).collect();
+    let both: Vec<&E2eRun> = alone.iter().chain(runs.iter().step_by(ORDERS.len())).collect();
     source("23c", &both)
         .claim(
             "that there is memory at all does cost them about that much",

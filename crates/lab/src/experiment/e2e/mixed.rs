@@ -8,7 +8,7 @@ use super::moments::rates;
 use super::plot::draw;
 use super::writes::{CC_VARIANTS, DCTCP, QTCP, UNDER_WAY};
 use super::{
-    CLASSES, Claim, FigureContext, FigureResult, MIXED, PACKET, Shown, as_promised, during, each,
+    CLASSES, Claim, E2eRun, FigureContext, FigureResult, MIXED, PACKET, as_promised, during, each,
     parts, row, run_under, source, tenths, there,
 };
 use crate::experiment::verdict::{at_least, at_most, order};
@@ -31,7 +31,7 @@ type What = fn(&Moment) -> u64;
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let runs = run_under(context, &CC_VARIANTS, MIXED)?;
     let panels = runs.iter().zip(CC_VARIANTS).flat_map(|(shown, (_, cc))| {
-        let Shown { outcome, .. } = shown;
+        let E2eRun { outcome, .. } = shown;
         [
             rates(outcome, &format!("(a) arriving at servers, {cc}"), there),
             rates(outcome, &format!("(b) done by drives, {cc}"), stored),
@@ -58,7 +58,7 @@ const fn back(moment: &Moment) -> u64 {
     moment.back
 }
 
-fn by_class(runs: &[Shown], figure: &'static str, at: &str, what: What) -> Claim {
+fn by_class(runs: &[E2eRun], figure: &'static str, at: &str, what: What) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let parts = parts(&during(outcome, BUSY, what));
     source(figure, &[&runs[QTCP]])
@@ -70,7 +70,7 @@ fn by_class(runs: &[Shown], figure: &'static str, at: &str, what: What) -> Claim
         .because(PACKET)
 }
 
-fn squeezed(runs: &[Shown]) -> Claim {
+fn squeezed(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
     let both = [there, back].map(|what| during(outcome, BUSY, what));
     let check = |(way, rates): (&str, &Vec<f64>)| {
@@ -88,7 +88,7 @@ fn squeezed(runs: &[Shown]) -> Claim {
 }
 
 /// Claims that drives finish as many bytes as arrive at servers and go back.
-fn drives(runs: &[Shown]) -> Claim {
+fn drives(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let [done, ways_there, ways_back] =
         [stored, there, back].map(|what| during(outcome, [0, 100], what));
@@ -112,7 +112,7 @@ fn end(outcome: &E2eReport, application: usize) -> f64 {
     moments as f64 * outcome.sample.as_seconds() * 1e3
 }
 
-fn ends(runs: &[Shown]) -> Claim {
+fn ends(runs: &[E2eRun]) -> Claim {
     let ends = |cc: usize| -> Vec<f64> { (0..3).map(|one| end(&runs[cc].outcome, one)).collect() };
     let [even, promised] = [DCTCP, QTCP].map(ends);
     let applications = runs.iter().flat_map(|shown| &shown.outcome.applications);
@@ -136,7 +136,7 @@ fn ends(runs: &[Shown]) -> Claim {
     claim.because(PACKET)
 }
 
-fn table(runs: &[Shown]) -> Table {
+fn table(runs: &[E2eRun]) -> Table {
     let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
     let locations: [(&str, What); 3] =
         [("servers", there), ("drives", stored), ("applications", back)];

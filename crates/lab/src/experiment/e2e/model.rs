@@ -6,7 +6,7 @@ use tidegate_netsim::dtm;
 use super::paper::simulate;
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Claim, FigureContext, FigureResult, NEAR_SHARE, PACKET, PACKETS, SHARES, Shown,
+    CLASSES, Claim, E2eRun, FigureContext, FigureResult, NEAR_SHARE, PACKET, PACKETS, SHARES,
     each_near, gbps, parts, row, run, scenario, source, wrong,
 };
 use crate::experiment::verdict::near;
@@ -41,7 +41,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// Percent of what is carried, over milliseconds: of the model as it goes, of packets as well.
-fn panel(model: &dtm::DtmReport, packets: &Shown) -> Panel {
+fn panel(model: &dtm::DtmReport, packets: &E2eRun) -> Panel {
     let phases = || (0..POINTS).map(|point| point * SLOTS..(point + 1) * SLOTS);
     let of_model = CLASSES.iter().enumerate().map(|(flow, class)| {
         let points = phases().map(|slots| {
@@ -65,7 +65,7 @@ fn panel(model: &dtm::DtmReport, packets: &Shown) -> Panel {
     Panel::new(title, ["ms", "%"], of_model.chain(of_packets))
 }
 
-fn alike(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
+fn alike(packets: &E2eRun, theirs: &[f64], ours: &[f64]) -> Claim {
     let theirs_rounded: Vec<f64> = theirs.iter().copied().map(super::tenths).collect();
     source("8", &[packets]).claim(
         "the model and the simulated packets carry almost the same for each class",
@@ -74,7 +74,7 @@ fn alike(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
     )
 }
 
-fn promised(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
+fn promised(packets: &E2eRun, theirs: &[f64], ours: &[f64]) -> Claim {
     let checks = [("model", theirs), ("packets", ours)].into_iter().flat_map(|(what, parts)| {
         let each = CLASSES.iter().zip(SHARES).zip(parts);
         each.map(move |((class, share), part)| {

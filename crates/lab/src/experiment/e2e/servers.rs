@@ -51,7 +51,7 @@ fn in_proportion(done: &[f64]) -> Vec<Check> {
 /// A link of which less than this is used, in percent, is not the bottleneck.
 const IDLE: f64 = 60.0;
 
-fn not_by_the_link(shown: &super::Shown) -> Claim {
+fn not_by_the_link(shown: &super::E2eRun) -> Claim {
     let busy = busy(&shown.outcome, ["switch 0", "switch 1"]);
     source("11b", &[shown]).claim(
         "the bottleneck is at the storage end, not in the network",

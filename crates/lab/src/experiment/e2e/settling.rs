@@ -3,14 +3,14 @@
 //! and by QTCP.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{E2eReport, Service};
+use tidegate_netsim::e2e::{E2eReport, ServiceReport};
 
 use super::moments::{panel, rates};
 use super::plot::draw;
 use super::writes::{CC_VARIANTS, DCTCP, QTCP};
 use super::{
-    CLASSES, Check, Claim, FigureContext, FigureResult, ONE_AFTER_THE_OTHER, SETTLING, Shown, each,
-    row, run, run_under, scenario, source, tenths, thousandths,
+    CLASSES, Check, Claim, E2eRun, FigureContext, FigureResult, ONE_AFTER_THE_OTHER, SETTLING,
+    each, row, run, run_under, scenario, source, tenths, thousandths,
 };
 use crate::experiment::verdict::{at_least, at_most, between, near};
 use tidegate_console::failure::Failure;
@@ -78,7 +78,7 @@ pub(super) fn round_trips(context: &FigureContext) -> Result<FigureResult, Failu
 }
 
 /// The slot from which on a class's quality factor is settled, and its mean from then on.
-fn settling(one: &Service) -> (usize, f64) {
+fn settling(one: &ServiceReport) -> (usize, f64) {
     let factors: Vec<f64> = one.series.iter().map(|moment| moment.quality).collect();
     let slot = settled(&factors, SLOTS, 1.0);
     let rest = &factors[slot..];
@@ -121,7 +121,7 @@ fn microseconds(outcome: &E2eReport, slots: usize) -> f64 {
     outcome.sample.as_seconds() * slots as f64 * 1e6
 }
 
-fn soon(figure: &'static str, shown: &Shown, settled: &[(usize, f64)], most: f64) -> Claim {
+fn soon(figure: &'static str, shown: &E2eRun, settled: &[(usize, f64)], most: f64) -> Claim {
     let slots = settled.iter().map(|(slot, _)| *slot).max().unwrap_or(usize::MAX);
     let milliseconds = microseconds(&shown.outcome, slots) / 1e3;
     // In as many again, and from then on: windows that begin as they do here have shares near to
@@ -144,7 +144,7 @@ fn soon(figure: &'static str, shown: &Shown, settled: &[(usize, f64)], most: f64
     )
 }
 
-fn steady(figure: &'static str, shown: &Shown, means: &[(usize, f64)]) -> Claim {
+fn steady(figure: &'static str, shown: &E2eRun, means: &[(usize, f64)]) -> Claim {
     let means: Vec<f64> = means.iter().map(|(_, mean)| *mean).collect();
     let rounded: Vec<f64> = means.iter().copied().map(thousandths).collect();
     let slots = shown.outcome.applications[0].series.len();
@@ -185,14 +185,14 @@ pub(super) fn one_by_one(context: &FigureContext) -> Result<FigureResult, Failur
 
 /// How long it takes from when the last flow began until this one gets what it should, in
 /// milliseconds; at least until the first mean ends.
-fn begun(outcome: &E2eReport, one: &Service, expected: f64) -> f64 {
+fn begun(outcome: &E2eReport, one: &ServiceReport, expected: f64) -> f64 {
     let seconds = outcome.sample.as_seconds();
     let rates = one.series[LAST..].iter().map(|moment| moment.there as f64 * 8.0 / seconds / 1e9);
     let rates: Vec<f64> = rates.collect();
     (settled(&rates, MOMENTS, expected) + MOMENTS) as f64 * seconds * 1e3
 }
 
-fn sooner(runs: &[Shown], after: &[Vec<f64>; 2]) -> Claim {
+fn sooner(runs: &[E2eRun], after: &[Vec<f64>; 2]) -> Claim {
     let last = after.each_ref().map(|each| each.iter().copied().fold(0.0, f64::max));
     let [even, promised] = last;
     let length = runs[DCTCP].outcome.applications[0].series.len();

@@ -3,12 +3,12 @@
 
 use serde_json::{Value, json};
 use tidegate_netsim::e2e::Scenario;
-use tidegate_netsim::storage::{Order, Shares};
+use tidegate_netsim::storage::{CommandOrder, Shares};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Check, Claim, FigureContext, FigureResult, HIGH_DEMANDS_MOST, LOW_DEMANDS_MOST, Shown,
-    each, row, run, scenario, source, wrong,
+    CLASSES, Check, Claim, E2eRun, FigureContext, FigureResult, HIGH_DEMANDS_MOST,
+    LOW_DEMANDS_MOST, each, row, run, scenario, source, wrong,
 };
 use crate::experiment::verdict::{falls, near, order, order_by};
 use tidegate_console::failure::Failure;
@@ -84,7 +84,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 fn known_at(level: usize, text: &str) -> Result<Scenario, Failure> {
     let mut scenario = scenario(text)?;
     let drive = &mut scenario.storage.as_mut().expect("figure 7 is about storage").drive;
-    let weighted = Order::Weighted(Shares::default());
+    let weighted = CommandOrder::Weighted(Shares::default());
     if level >= QUEUES {
         drive.host.arbitration = weighted;
     }
@@ -96,12 +96,12 @@ fn known_at(level: usize, text: &str) -> Result<Scenario, Failure> {
 }
 
 /// How long a request of each class is at the drive on average, in microseconds.
-fn means(shown: &Shown) -> [f64; 3] {
+fn means(shown: &E2eRun) -> [f64; 3] {
     [0, 1, 2].map(|level: usize| shown.outcome.applications[level].device.mean() / 1e3)
 }
 
 /// Means of some runs by where classes are known, for programs.
-fn to_json(runs: &[Shown], levels: &[usize]) -> Value {
+fn to_json(runs: &[E2eRun], levels: &[usize]) -> Value {
     let of = |level: &usize| (LEVELS[*level], each(&runs[*level].outcome, &means(&runs[*level])));
     json!({ "mean_us": levels.iter().map(of).collect::<std::collections::BTreeMap<_, _>>() })
 }
@@ -119,7 +119,7 @@ fn in_order([high, medium, low]: [f64; 3]) -> Vec<Check> {
 /// A claim about how long classes wait where they are known up to a level.
 fn at(
     figure: &'static str,
-    runs: &[Shown],
+    runs: &[E2eRun],
     level: usize,
     words: &'static str,
     checks: fn([f64; 3]) -> Vec<Check>,
@@ -136,7 +136,7 @@ fn less([none, with]: [&[f64; 3]; 2], class: usize) -> Check {
     order(CLASSES[class], "us", &[("with", with[class]), ("without", none[class])])
 }
 
-fn queues_help(runs: &[Shown]) -> Claim {
+fn queues_help(runs: &[E2eRun]) -> Claim {
     let (none, queues) = (means(&runs[NOWHERE]), means(&runs[QUEUES]));
     let low = order("low", "us", &[("without", none[2]), ("with", queues[2])]);
     source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
@@ -146,7 +146,7 @@ fn queues_help(runs: &[Shown]) -> Claim {
     )
 }
 
-fn but_not_enough(runs: &[Shown]) -> Claim {
+fn but_not_enough(runs: &[E2eRun]) -> Claim {
     let gap = |means: [f64; 3]| {
         means.into_iter().fold(0.0, f64::max) - means.into_iter().fold(f64::INFINITY, f64::min)
     };
@@ -162,7 +162,7 @@ fn but_not_enough(runs: &[Shown]) -> Claim {
     )
 }
 
-fn and_pay(runs: &[Shown]) -> Claim {
+fn and_pay(runs: &[E2eRun]) -> Claim {
     let (none, chips) = (means(&runs[NOWHERE]), means(&runs[CHIPS]));
     source("7a", &[&runs[NOWHERE], &runs[CHIPS]]).claim(
         "for which low waits much longer than where nothing knows classes, and both others less",
@@ -178,7 +178,7 @@ fn and_pay(runs: &[Shown]) -> Claim {
 /// Applications that ask alike wait as long as each other within so much.
 const ALIKE: f64 = 0.05;
 
-fn alike(runs: &[Shown]) -> Claim {
+fn alike(runs: &[E2eRun]) -> Claim {
     at(
         "7b",
         runs,
@@ -195,7 +195,7 @@ fn alike(runs: &[Shown]) -> Claim {
 }
 
 /// A line for each class, over scenarios.
-fn panel(runs: &[Shown], title: &str) -> Panel {
+fn panel(runs: &[E2eRun], title: &str) -> Panel {
     let line = |(level, class): (usize, &str)| {
         let points = runs.iter().zip(1..).map(|(shown, x)| (f64::from(x), means(shown)[level]));
         Series::line(class, points.collect())
@@ -212,7 +212,7 @@ mod tests {
         let orders = |level| {
             let drive = known_at(level, HIGH_DEMANDS_MOST).unwrap().storage.unwrap().drive;
             [drive.host.arbitration, drive.chip_queues]
-                .map(|order| matches!(order, Order::Weighted(_)))
+                .map(|order| matches!(order, CommandOrder::Weighted(_)))
         };
         assert_eq!([0, 1, 2].map(orders), [[false, false], [true, false], [true, true]]);
     }

@@ -7,7 +7,7 @@ use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
 use super::writes::{CC_VARIANTS, DCTCP, QTCP};
 use super::{
-    CLASSES, Check, Claim, FigureContext, FigureResult, Shown, TAIL_LATENCY, each, episodes, run,
+    CLASSES, Check, Claim, E2eRun, FigureContext, FigureResult, TAIL_LATENCY, each, episodes, run,
     source, tenths, under,
 };
 use crate::experiment::verdict::{at_least, near, order};
@@ -43,7 +43,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 /// In the paper low waits 0.7 ms at a drive where high waits 60 us, and 1.5 ms in the tail.
 const TIMES_LONGER: f64 = 5.0;
 
-fn at_drives(runs: &[Shown]) -> Claim {
+fn at_drives(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
     let times = |percentile| of_each(outcome, tails::LatencyScope::Drives, percentile);
     let [p50, p99] = [50.0, 99.0].map(times);
@@ -65,9 +65,9 @@ fn at_drives(runs: &[Shown]) -> Claim {
     )
 }
 
-fn even(runs: &[Shown]) -> Claim {
+fn even(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
-    let all_runs: Vec<&Shown> = runs[..1].iter().chain(&runs[CC_VARIANTS.len()..]).collect();
+    let all_runs: Vec<&E2eRun> = runs[..1].iter().chain(&runs[CC_VARIANTS.len()..]).collect();
     let mean = [0, 1, 2].map(|index| {
         let each = all_runs.iter().map(|shown| shown.outcome.applications[index].latency.mean());
         each.sum::<f64>() / all_runs.len() as f64 / 1e6
@@ -86,7 +86,7 @@ fn even(runs: &[Shown]) -> Claim {
 }
 
 /// At each percentile high does better than medium, and medium than low.
-pub(super) fn in_order(shown: &Shown) -> Vec<Check> {
+pub(super) fn in_order(shown: &E2eRun) -> Vec<Check> {
     let check = |percentile| {
         let times = of_each(&shown.outcome, tails::LatencyScope::Whole, percentile);
         let [high, medium, low] = [0, 1, 2].map(|class: usize| (CLASSES[class], times[class]));
@@ -96,7 +96,7 @@ pub(super) fn in_order(shown: &Shown) -> Vec<Check> {
 }
 
 /// By how much high is below medium, and medium below low, by close to 50 % in the paper.
-pub(super) fn steps(shown: &Shown) -> [Check; 2] {
+pub(super) fn steps(shown: &E2eRun) -> [Check; 2] {
     let step = |class: usize| {
         PERCENTILES.map(|percentile| {
             let times = of_each(&shown.outcome, tails::LatencyScope::Whole, percentile);
@@ -113,7 +113,7 @@ pub(super) fn steps(shown: &Shown) -> [Check; 2] {
 pub(super) const WAITS: &str =
     "high gets all that it asks for, and a class that does not waits ever longer";
 
-fn by_class(runs: &[Shown]) -> Claim {
+fn by_class(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let times = |percentile| of_each(outcome, tails::LatencyScope::Whole, percentile);
     let [p50, p99] = [50.0, 99.0].map(times);
@@ -124,7 +124,7 @@ fn by_class(runs: &[Shown]) -> Claim {
     )
 }
 
-fn close_to_half(runs: &[Shown]) -> Claim {
+fn close_to_half(runs: &[E2eRun]) -> Claim {
     let times = of_each(&runs[QTCP].outcome, tails::LatencyScope::Whole, 50.0);
     source("17c", &[&runs[QTCP]])
         .claim(

@@ -1,7 +1,7 @@
 //! Latencies of applications in the experiments of the E2E paper, at some percentiles: as rows,
 //! and as pictures.
 
-use tidegate_netsim::e2e::{E2eReport, Service};
+use tidegate_netsim::e2e::{E2eReport, ServiceReport};
 
 use super::plot::{Panel, Series};
 use tidegate_console::table::{Cell, Table};
@@ -19,7 +19,7 @@ pub(super) enum LatencyScope {
 }
 
 /// How long so many in a hundred requests of an application took at most, in milliseconds.
-pub(super) fn milliseconds(one: &Service, part: LatencyScope, percentile: f64) -> f64 {
+pub(super) fn milliseconds(one: &ServiceReport, part: LatencyScope, percentile: f64) -> f64 {
     let times = match part {
         LatencyScope::Whole => &one.latency,
         LatencyScope::Drives => &one.device,
@@ -39,7 +39,7 @@ pub(super) fn less(this: f64, other: f64) -> f64 {
 
 /// A line for each application, over percentiles.
 pub(super) fn panel(outcome: &E2eReport, part: LatencyScope, title: &str) -> Panel {
-    let line = |one: &Service| {
+    let line = |one: &ServiceReport| {
         let points = (50..100).map(|percent| {
             let percent = f64::from(percent);
             (percent, milliseconds(one, part, percent))

@@ -8,7 +8,7 @@ use tidegate_netsim::transport::CongestionControl;
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Claim, FigureContext, FigureResult, Shown, WRITE_ONLY, busy, each, each_near, gbps,
+    CLASSES, Claim, E2eRun, FigureContext, FigureResult, WRITE_ONLY, busy, each, each_near, gbps,
     row, run_under, source, tenths,
 };
 use crate::experiment::verdict::{at_most, between};
@@ -26,7 +26,7 @@ const NEAR: f64 = 2.0;
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let runs = run_under(context, &CC_VARIANTS, WRITE_ONLY)?;
     let panels = runs.iter().zip(CC_VARIANTS).flat_map(|(shown, (_, cc))| {
-        let Shown { outcome, .. } = shown;
+        let E2eRun { outcome, .. } = shown;
         [
             rates(outcome, &format!("(a) arriving at servers, {cc}"), |moment| moment.there),
             rates(outcome, &format!("(b) done by drives, {cc}"), |moment| moment.stored),
@@ -48,7 +48,7 @@ fn done(outcome: &E2eReport) -> Vec<f64> {
     gbps(outcome, |moment: &Moment| moment.stored)
 }
 
-fn alike(runs: &[Shown]) -> Claim {
+fn alike(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
     let there = there(outcome);
     source("12a", &[&runs[DCTCP]]).claim(
@@ -58,7 +58,7 @@ fn alike(runs: &[Shown]) -> Claim {
     )
 }
 
-fn by_class(runs: &[Shown]) -> Claim {
+fn by_class(runs: &[E2eRun]) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let there = there(outcome);
     source("12a", &[&runs[QTCP]]).claim(
@@ -72,8 +72,8 @@ fn by_class(runs: &[Shown]) -> Claim {
 /// flight at the ends of the run.
 pub(super) const UNDER_WAY: f64 = 2.0;
 
-fn stored(runs: &[Shown]) -> Claim {
-    let apart = |shown: &Shown| {
+fn stored(runs: &[E2eRun]) -> Claim {
+    let apart = |shown: &E2eRun| {
         let (there, done) = (there(&shown.outcome), done(&shown.outcome));
         let each = there.iter().zip(done).map(|(there, done)| (done / there - 1.0).abs() * 100.0);
         each.fold(0.0, f64::max)
@@ -89,7 +89,7 @@ fn stored(runs: &[Shown]) -> Claim {
 /// A link of which less than this is used, in percent, is no bottleneck.
 const IDLE: f64 = 5.0;
 
-fn way_back(runs: &[Shown]) -> Claim {
+fn way_back(runs: &[E2eRun]) -> Claim {
     let back = runs.iter().map(|shown| busy(&shown.outcome, ["switch 1", "switch 0"]));
     let most = back.fold(0.0, f64::max);
     source("12c", &[&runs[DCTCP], &runs[QTCP]]).claim(
@@ -99,7 +99,7 @@ fn way_back(runs: &[Shown]) -> Claim {
     )
 }
 
-fn table(runs: &[Shown]) -> Table {
+fn table(runs: &[E2eRun]) -> Table {
     let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
     for (shown, (_, cc)) in runs.iter().zip(CC_VARIANTS) {
         for (location, rates) in

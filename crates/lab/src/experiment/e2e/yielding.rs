@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Check, Claim, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown,
+    CLASSES, Check, Claim, E2eRun, FigureContext, FigureResult, NEAR_PROMISED, PROMISED,
     WITHOUT_A_PROMISE, by_phase, during, each_near, run, scenario, source, tenths, there,
 };
 use crate::experiment::verdict::{at_least, order_by};
@@ -49,7 +49,7 @@ fn has_promise(rates: &[f64]) -> Vec<Check> {
     each_near(&CLASSES, "Gbit/s", &PROMISED, NEAR_PROMISED, rates)
 }
 
-fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
+fn backs_off(shown: &E2eRun, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
     let less = (0..CLASSES.len()).map(|class| (1.0 - with[class] / before[class]) * 100.0);
     let less: Vec<f64> = less.collect();
     source("14b", &[shown]).claim(
@@ -66,7 +66,7 @@ fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
     )
 }
 
-fn in_order(shown: &Shown, with: &[f64]) -> Claim {
+fn in_order(shown: &E2eRun, with: &[f64]) -> Claim {
     let more = with[..CLASSES.len()].windows(2).map(|two| (two[0] / two[1] - 1.0) * 100.0);
     let least = more.fold(f64::INFINITY, f64::min);
     let [high, medium, low] = [0, 1, 2].map(|class: usize| (CLASSES[class], with[class]));
@@ -81,7 +81,7 @@ fn in_order(shown: &Shown, with: &[f64]) -> Claim {
         .ours()
 }
 
-fn returns(shown: &Shown, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
+fn returns(shown: &E2eRun, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
     source("14b", &[shown]).claim(
         "when it has gone, they have what they had",
         json!({

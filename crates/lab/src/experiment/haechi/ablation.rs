@@ -14,7 +14,7 @@ use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
 /// A run's outcome; `None` if the data node refuses the reservations.
-type Shown = paper::Shown<Option<OneSidedReport>>;
+type AblationRun = paper::TimedRun<Option<OneSidedReport>>;
 
 /// Rules, and their known result with each of [`LOADS`].
 struct RuleRow {
@@ -100,7 +100,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         loads.iter().map(under).collect::<Vec<_>>()
     });
     let shown = simulate(context, all.collect(), |scenario| Ok(one_sided::run(scenario).ok()))?;
-    let rows: Vec<&[Shown]> = shown.chunks(LOADS.len()).collect();
+    let rows: Vec<&[AblationRun]> = shown.chunks(LOADS.len()).collect();
     let mut table = Table::new().left("K/s, MISSING AT MOST");
     for load in LOADS {
         table = table.right(load);
@@ -136,7 +136,7 @@ fn formatted(outcome: Option<&OneSidedReport>) -> String {
     }
 }
 
-fn comes_out(row: &RuleRow, shown: &[Shown]) -> Claim {
+fn comes_out(row: &RuleRow, shown: &[AblationRun]) -> Claim {
     let pairs = || shown.iter().map(|one| one.outcome.as_ref()).zip(row.known).zip(LOADS);
     let mut measured = json!({});
     let mut others = 0;
@@ -162,7 +162,7 @@ fn comes_out(row: &RuleRow, shown: &[Shown]) -> Claim {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let seconds = shown.iter().fold(0.0, |sum, one| sum + one.seconds);
-    let source = paper::Source { seconds: tenths(seconds), ..super::source("ablation", &[]) };
+    let source = paper::ClaimSource { seconds: tenths(seconds), ..super::source("ablation", &[]) };
     let claim = source.claim(
         format!("{}: reservations are {}", row.name, parts.join("; ")),
         measured,

@@ -5,7 +5,8 @@ use tidegate_sim::one_sided::Scenario;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    Comparison, FIGURE_7, FigureContext, FigureResult, Kept, NEAR, Number, Shown, TWO_SIDED, beside,
+    Comparison, FIGURE_7, FigureContext, FigureResult, HaechiRun, Kept, NEAR, Number, TWO_SIDED,
+    beside,
 };
 use super::{formatted, scenario, source, total};
 use crate::experiment::verdict::{at_least, near};
@@ -29,9 +30,9 @@ static RUNS: Kept = Kept::new(|| {
 
 /// A series of runs with more and more clients.
 struct Runs {
-    all: &'static [Shown],
-    one_sided: &'static [Shown],
-    two_sided: &'static [Shown],
+    all: &'static [HaechiRun],
+    one_sided: &'static [HaechiRun],
+    two_sided: &'static [HaechiRun],
 }
 
 fn runs(context: &FigureContext) -> Result<Runs, Failure> {
@@ -97,7 +98,7 @@ pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> 
             at_least("four clients", "K/s", 1500.0, fourth),
         ]),
     );
-    let line = |name, runs: &[Shown]| {
+    let line = |name, runs: &[HaechiRun]| {
         let points = runs.iter().zip(1u32..);
         let points = points.map(|(shown, count)| (f64::from(count), total(&shown.outcome)));
         Series::line(name, points.collect())

@@ -10,7 +10,7 @@ use super::promises::DECAYS;
 use super::{
     BARE, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, FigureContext, Kept, MODES, PAPER,
 };
-use super::{FigureResult, SKEW, SOUND, Shown, USED, at, formatted, kilo, of, tenths};
+use super::{FigureResult, HaechiRun, SKEW, SOUND, USED, at, formatted, kilo, of, tenths};
 use crate::experiment::verdict::{Claim, at_least, at_most, falls, near, rises};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -23,21 +23,21 @@ const ZIPF: usize = 1;
 const BASES: [(usize, &str); 2] = [(UNIFORM, "uniform"), (ZIPF, "Zipf")];
 
 /// One of the two setups: its runs, uniform and then Zipf, and its two figures.
-pub(super) struct Setup {
+pub(super) struct CapacitySetup {
     runs: Kept,
     figures: [&'static str; 2],
     title: &'static str,
     begins: bool,
 }
 
-pub(super) static CONGESTION_BEGINS: Setup = Setup {
+pub(super) static CONGESTION_BEGINS: CapacitySetup = CapacitySetup {
     runs: Kept::new(|| super::under_all([FIGURE_16A, FIGURE_16B], |_| ())),
     figures: ["16", "17"],
     title: "Congestion begins after 15 s",
     begins: true,
 };
 
-pub(super) static CONGESTION_ENDS: Setup = Setup {
+pub(super) static CONGESTION_ENDS: CapacitySetup = CapacitySetup {
     runs: Kept::new(|| super::under_all([FIGURE_18A, FIGURE_18B], |_| ())),
     figures: ["18", "19"],
     title: "Congestion ends after 15 s",
@@ -98,7 +98,7 @@ fn both(outcome: &OneSidedReport) -> Vec<f64> {
 /// Figures 16 and 18.
 pub(super) fn throughput(
     context: &FigureContext,
-    setup: &'static Setup,
+    setup: &'static CapacitySetup,
 ) -> Result<FigureResult, Failure> {
     let runs = setup.runs.get(context)?;
     let mut claims: Vec<Claim> = BASES
@@ -116,7 +116,7 @@ pub(super) fn throughput(
 /// The jobs' part while all clients are backlogged, in percent: windows of 6 beside 64.
 const TAKEN: f64 = 8.57;
 
-fn throughput_falls(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn throughput_falls(runs: &[HaechiRun], base: usize, name: &str) -> Claim {
     let paper = at(runs, base, PAPER);
     let (course, jobs) = (Course::of(&totals(paper)), Course::of(&besides(paper)));
     let fallen = course.before - course.last;
@@ -137,7 +137,7 @@ fn throughput_falls(runs: &[Shown], base: usize, name: &str) -> Claim {
     )
 }
 
-fn throughput_rises(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn throughput_rises(runs: &[HaechiRun], base: usize, name: &str) -> Claim {
     let course = Course::of(&totals(at(runs, base, PAPER)));
     let Course { before, first, last } = course;
     of(runs, "18", base, &[PAPER])
@@ -164,7 +164,7 @@ fn throughput_rises(runs: &[Shown], base: usize, name: &str) -> Claim {
 }
 
 /// Clients and jobs together use the link as they do without control.
-fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+fn nothing_lost(runs: &[HaechiRun], setup: &CapacitySetup, base: usize, name: &str) -> Claim {
     let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&both(at(runs, base, mode))));
     let used = sound.least_part_of(&bare);
     let claim = of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
@@ -180,7 +180,7 @@ fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim
 }
 
 /// Judges the clients' own reads against their reads without control.
-fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+fn follows(runs: &[HaechiRun], setup: &CapacitySetup, base: usize, name: &str) -> Claim {
     let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&totals(at(runs, base, mode))));
     let (with, without) = match setup.begins {
         true => (sound.last / bare.last, sound.before / bare.before),
@@ -219,7 +219,7 @@ pub(super) fn estimates(outcome: &OneSidedReport) -> Vec<f64> {
 /// Figures 17 and 19: C1, who is promised most.
 pub(super) fn first_client(
     context: &FigureContext,
-    setup: &'static Setup,
+    setup: &'static CapacitySetup,
 ) -> Result<FigureResult, Failure> {
     let runs = setup.runs.get(context)?;
     let figure = setup.figures[1];
@@ -284,7 +284,7 @@ pub(super) fn last_miss(outcome: &OneSidedReport, change_period: usize) -> Optio
     late.map(|index| index + 1)
 }
 
-fn keeps_up(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+fn keeps_up(runs: &[HaechiRun], setup: &CapacitySetup, base: usize, name: &str) -> Claim {
     let outcome = at(runs, base, SOUND);
     let last = last_miss(outcome, CHANGE_PERIOD);
     let course = Course::of(&first(outcome));
@@ -298,8 +298,8 @@ fn keeps_up(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
 
 /// The courses of all controls as a table and a picture.
 fn part(
-    runs: &[Shown],
-    setup: &Setup,
+    runs: &[HaechiRun],
+    setup: &CapacitySetup,
     claims: Vec<Claim>,
     rates: fn(&OneSidedReport) -> Vec<f64>,
 ) -> FigureResult {

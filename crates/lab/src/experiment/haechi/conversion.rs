@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::Shown;
+use super::HaechiRun;
 use super::plot::draw;
 use super::{
     BARE, BASIC, FIGURE_10A, FIGURE_10B, FigureContext, FigureResult, Kept, MODES, PAPER, SOUND,
@@ -37,7 +37,7 @@ pub(super) fn clients(context: &FigureContext) -> Result<FigureResult, Failure> 
 }
 
 /// The part of their reservations that C1 and C2 leave, in thousands per second: they want 60 %.
-fn left(runs: &[Shown], base: usize) -> f64 {
+fn left(runs: &[HaechiRun], base: usize) -> f64 {
     let promised = &at(runs, base, PAPER).promised;
     // `promised` counts only the part of a reservation that its client wants.
     let wanted: u64 = IDLE.map(|client| promised[client]).sum();
@@ -47,7 +47,7 @@ fn left(runs: &[Shown], base: usize) -> f64 {
 /// How near to that must be what is wasted, or given to others, in percent of it: bursts and grain.
 const ABOUT: f64 = 3.0;
 
-fn more(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn more(runs: &[HaechiRun], base: usize, name: &str) -> Claim {
     let others = |mode| OTHERS.map(|client| mean(at(runs, base, mode), client)).sum::<f64>();
     let [basic, paper] = [BASIC, PAPER].map(others);
     let part = (paper - basic) / left(runs, base) * 100.0;
@@ -84,7 +84,7 @@ pub(super) fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture: draw("Two clients want less", &panels) })
 }
 
-fn wasted(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn wasted(runs: &[HaechiRun], base: usize, name: &str) -> Claim {
     let [of_basic, of_paper] = [BASIC, PAPER].map(|mode| part_of_bare(runs, base, mode));
     let [bare, basic] = [BARE, BASIC].map(|mode| total(at(runs, base, mode)));
     let part = (bare - basic) / left(runs, base) * 100.0;
@@ -106,7 +106,7 @@ fn wasted(runs: &[Shown], base: usize, name: &str) -> Claim {
 }
 
 /// Of what Basic Haechi wastes.
-fn recovered(runs: &[Shown], base: usize, mode: usize, name: &str) -> Claim {
+fn recovered(runs: &[HaechiRun], base: usize, mode: usize, name: &str) -> Claim {
     let [bare, basic, with] = [BARE, BASIC, mode].map(|mode| total(at(runs, base, mode)));
     let percent = (with - basic) / (bare - basic) * 100.0;
     let claim = of(runs, "11", base, &[BARE, BASIC, mode]).claim(

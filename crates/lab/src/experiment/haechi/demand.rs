@@ -6,7 +6,7 @@ use tidegate_sim::one_sided::{self, OneSidedReport, Order, Scenario, Service};
 
 use super::plot::draw;
 use super::{
-    FIGURE_8A, FIGURE_8B, FIGURE_8C, FigureContext, FigureResult, Kept, NEAR, Number, Shown,
+    FIGURE_8A, FIGURE_8B, FIGURE_8C, FigureContext, FigureResult, HaechiRun, Kept, NEAR, Number,
     beside, by_client, clients,
 };
 use super::{mean, mean_of, scenario, simulate, source, table, tenths, total};
@@ -59,7 +59,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     })
 }
 
-fn outcomes(runs: &[Shown]) -> [&OneSidedReport; 3] {
+fn outcomes(runs: &[HaechiRun]) -> [&OneSidedReport; 3] {
     [0, 1, 2].map(|index| &runs[index].outcome)
 }
 

@@ -34,7 +34,7 @@ use super::{
 };
 use super::{FigureResult, PAPER, SOUND, by_client, clients, control, mean, mean_of, means};
 use super::{formatted, scenario, table, tenths, total};
-use crate::experiment::paper::{self, LIVE, Source, simulate};
+use crate::experiment::paper::{self, ClaimSource, LIVE, simulate};
 use crate::experiment::quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
 use run::{LiveRun, with_periods};
@@ -172,7 +172,7 @@ fn claim(
     let disturbed = quiet::disturbance(periods[0] - periods[1], periods[0]);
     let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
     let seed = runs.first().map(|run| run.live.outcome.seed);
-    let source = Source { paper: "haechi", figure, world: LIVE, seed, seconds };
+    let source = ClaimSource { paper: "haechi", figure, world: LIVE, seed, seconds };
     source.claim(text, numbers, checks).disturbed(disturbed.as_deref())
 }
 

@@ -3,11 +3,13 @@
 //! promise at each node, and with pShift above Haechi.
 
 use serde_json::json;
-use tidegate_sim::one_sided::nodes::{self, Control, OneSidedClusterReport, Scenario};
+use tidegate_sim::one_sided::nodes::{
+    self, NodesControl, OneSidedClusterReport, OneSidedClusterScenario,
+};
 
 use super::plot::{Panel, Series, draw};
 use super::{FigureContext, FigureResult, NODES, SKEW, formatted, kilo, simulate, tenths, wrong};
-use crate::experiment::paper::{SIMULATED, Source};
+use crate::experiment::paper::{ClaimSource, SIMULATED};
 use crate::experiment::verdict::{Check, at_least, at_most};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -26,8 +28,11 @@ pub(super) const CHANGE_PERIOD: usize = 4;
 pub(super) const FOLLOWED: usize = CHANGE_PERIOD + 3;
 
 /// In the order of runs, with what each is called.
-const RUNS: [(Control, &str); 3] =
-    [(Control::None, "bare"), (Control::Equal, "equal parts"), (Control::Split, "split by demand")];
+const RUNS: [(NodesControl, &str); 3] = [
+    (NodesControl::None, "bare"),
+    (NodesControl::Equal, "equal parts"),
+    (NodesControl::Split, "split by demand"),
+];
 
 /// A client that misses so much, in percent, has lost its promise.
 pub(super) const LOST: f64 = 5.0;
@@ -36,10 +41,10 @@ pub(super) const LOST: f64 = 5.0;
 const USED: f64 = 95.0;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let base = Scenario::parse(NODES).map_err(wrong)?.slowed(SLOWER);
-    let scenarios = RUNS.map(|(control, _)| Scenario { control, ..base.clone() });
+    let base = OneSidedClusterScenario::parse(NODES).map_err(wrong)?.slowed(SLOWER);
+    let scenarios = RUNS.map(|(control, _)| OneSidedClusterScenario { control, ..base.clone() });
     let runs = simulate(context, scenarios.into(), nodes::run)?;
-    let source = Source {
+    let source = ClaimSource {
         paper: "haechi",
         figure: "nodes",
         world: SIMULATED,

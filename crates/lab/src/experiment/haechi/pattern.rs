@@ -5,8 +5,8 @@ use tidegate_sim::one_sided::OneSidedReport;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    BARE, FIGURE_13A, FIGURE_13B, FigureContext, FigureResult, Kept, MODES, NEAR, Number, PAPER,
-    SOUND, Shown,
+    BARE, FIGURE_13A, FIGURE_13B, FigureContext, FigureResult, HaechiRun, Kept, MODES, NEAR,
+    Number, PAPER, SOUND,
 };
 use super::{USED, at, beside, by_client, kept, mean_of, means, missing, named, of};
 use super::{formatted, ours, part_of_bare, table, tenths, total};
@@ -63,7 +63,7 @@ pub(super) fn clients(context: &FigureContext) -> Result<FigureResult, Failure> 
 }
 
 /// Throughput lost of 1,570 thousand reads per second.
-fn lost(runs: &[Shown]) -> [Number; 2] {
+fn lost(runs: &[HaechiRun]) -> [Number; 2] {
     let lost = |base| (1.0 - total(at(runs, base, PAPER)) / 1570.0) * 100.0;
     [
         Number::part("14", "lost with bursts", 12.9, lost(BURST)),
@@ -195,7 +195,7 @@ pub(super) fn latencies(context: &FigureContext) -> Result<FigureResult, Failure
     Ok(FigureResult { claims, table, picture: draw("How long reads take", &panels) })
 }
 
-fn of_sound(runs: &[Shown]) -> Claim {
+fn of_sound(runs: &[HaechiRun]) -> Claim {
     let [bare, sound] = [BARE, SOUND].map(|mode| Latencies::of(at(runs, CONSTANT, mode)));
     let worst = sound.worst_part_of(&bare);
     of(runs, "15", CONSTANT, &[BARE, SOUND]).claim(

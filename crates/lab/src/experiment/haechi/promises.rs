@@ -9,7 +9,7 @@ use super::{
     BARE, Comparison, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, Kept, MODES, NEAR, Number,
     PAPER, SOUND,
 };
-use super::{Shown, USED, at, beside, by_client, keeps, kept, mean_of};
+use super::{HaechiRun, USED, at, beside, by_client, keeps, kept, mean_of};
 use super::{formatted, total, under_all};
 use super::{means, missing, named, of, ours, part_of_bare, scenario, table, tenths, thousandths};
 use crate::experiment::verdict::{Claim, at_least, at_most};
@@ -48,11 +48,11 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// The throughput that Haechi costs, in percent.
-fn overhead(runs: &[Shown]) -> f64 {
+fn overhead(runs: &[HaechiRun]) -> f64 {
     100.0 - part_of_bare(runs, UNIFORM, PAPER)
 }
 
-fn uniform(runs: &[Shown]) -> Claim {
+fn uniform(runs: &[HaechiRun]) -> Claim {
     let lost = overhead(runs);
     let (missing, has_all) = kept(at(runs, UNIFORM, PAPER));
     of(runs, "9a", UNIFORM, &[BARE, PAPER]).claim(
@@ -65,7 +65,7 @@ fn uniform(runs: &[Shown]) -> Claim {
 
 /// The promise of C1 and C2 in 30 s, and the operations they complete without control, in
 /// thousands.
-fn first_two(runs: &[Shown]) -> [Number; 2] {
+fn first_two(runs: &[HaechiRun]) -> [Number; 2] {
     let promised = at(runs, ZIPF, PAPER).promised[0] as f64 * 30.0 / 1e3;
     let done = mean_of(at(runs, ZIPF, BARE), FIRST) * 30.0;
     let number =
@@ -76,7 +76,7 @@ fn first_two(runs: &[Shown]) -> [Number; 2] {
     ]
 }
 
-fn alone(runs: &[Shown]) -> Claim {
+fn alone(runs: &[HaechiRun]) -> Claim {
     let (measured, checks) = beside(&first_two(runs), NEAR);
     of(runs, "9b", ZIPF, &[BARE]).claim(
         "without control C1 and C2 complete only a part of what they are promised by Zipf's \
@@ -90,7 +90,7 @@ fn alone(runs: &[Shown]) -> Claim {
 pub(super) const DECAYS: &str = "the text takes the tokens of those whom others slow down, so in \
                                  bursts all have nearly the same, as without control";
 
-fn zipf(runs: &[Shown]) -> Claim {
+fn zipf(runs: &[HaechiRun]) -> Claim {
     let paper = at(runs, ZIPF, PAPER);
     of(runs, "9b", ZIPF, &[PAPER])
         .claim(
@@ -160,7 +160,7 @@ pub(super) fn levels(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// Levels and distributions at which some client misses its reservation.
-fn missed(runs: &[Shown], mode: usize) -> Vec<String> {
+fn missed(runs: &[HaechiRun], mode: usize) -> Vec<String> {
     let all = (0..LEVELS.len()).flat_map(|level| [(level, UNIFORM), (level, ZIPF)]);
     let misses = all.filter(|(level, base)| !keeps(at(runs, 2 * level + base, mode)));
     let name = |(level, base): (usize, usize)| {
@@ -169,7 +169,7 @@ fn missed(runs: &[Shown], mode: usize) -> Vec<String> {
     misses.map(name).collect()
 }
 
-fn met(runs: &[Shown]) -> Claim {
+fn met(runs: &[HaechiRun]) -> Claim {
     let missed = missed(runs, PAPER);
     let first = |level: usize| mean_of(at(runs, 2 * level + ZIPF, PAPER), FIRST);
     let rates: Vec<f64> = (0..LEVELS.len()).map(first).map(tenths).collect();
@@ -188,7 +188,7 @@ fn met(runs: &[Shown]) -> Claim {
         .because(DECAYS)
 }
 
-fn falls(runs: &[Shown]) -> Claim {
+fn falls(runs: &[HaechiRun]) -> Claim {
     let rates = |base| (0..LEVELS.len()).map(move |level| total(at(runs, 2 * level + base, PAPER)));
     let [uniform, zipf]: [Vec<f64>; 2] = [UNIFORM, ZIPF].map(|base| rates(base).collect());
     let apart: Vec<f64> = uniform.iter().zip(&zipf).map(|(u, z)| (1.0 - z / u) * 100.0).collect();
@@ -209,7 +209,7 @@ fn falls(runs: &[Shown]) -> Claim {
         )
 }
 
-fn sound(runs: &[Shown]) -> Claim {
+fn sound(runs: &[HaechiRun]) -> Claim {
     let missed = missed(runs, SOUND);
     let used = |index: usize| part_of_bare(runs, index, SOUND);
     let least = (0..2 * LEVELS.len()).map(used).fold(f64::MAX, f64::min);
@@ -237,7 +237,7 @@ static UNPACED: Kept = Kept::new(|| {
     LEVELS.into_iter().map(at_level).collect()
 });
 
-fn unpaced(runs: &[Shown]) -> Claim {
+fn unpaced(runs: &[HaechiRun]) -> Claim {
     let totals: Vec<f64> = runs.iter().map(|shown| total(&shown.outcome)).collect();
     let missed = runs.iter().filter(|shown| !keeps(&shown.outcome)).count();
     let [first, last] = [totals[0], totals[LEVELS.len() - 1]];

@@ -9,7 +9,8 @@ use tidegate_sim::one_sided::{Control, OneSidedReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CONTROL, FIGURE_9B, FIGURE_10B, FigureContext, FigureResult, Kept, SKEW, Shown, USED, control,
+    CONTROL, FIGURE_9B, FIGURE_10B, FigureContext, FigureResult, HaechiRun, Kept, SKEW, USED,
+    control,
 };
 use super::{scenario, source, tenths, thousandths, total};
 use crate::experiment::verdict::{Claim, at_most};
@@ -97,7 +98,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut index = 1;
     for choice in &CHOICES {
         let indicators_of =
-            |load: &[Shown], at: usize| Indicators::of(&load[at].outcome, &load[0].outcome);
+            |load: &[HaechiRun], at: usize| Indicators::of(&load[at].outcome, &load[0].outcome);
         let indices = index..index + choice.values.len();
         index = indices.end;
         let indicators: Vec<[Indicators; 2]> =
@@ -150,7 +151,7 @@ impl Indicators {
     }
 }
 
-fn kept(choice: &Choice, indicators: &[[Indicators; 2]], runs: &[Shown]) -> Claim {
+fn kept(choice: &Choice, indicators: &[[Indicators; 2]], runs: &[HaechiRun]) -> Claim {
     let Choice { name, values, known_to_lose, .. } = choice;
     let pairs = || values.iter().zip(indicators);
     let is_other = |(value, indicators): &(&u64, &[Indicators; 2])| {

@@ -7,7 +7,7 @@ use tidegate_sim::one_sided::{Change, Scenario};
 
 use super::capacity::{AGAIN, estimates, last_miss, totals};
 use super::plot::{Panel, Series, draw};
-use super::{FIGURE_16B, FigureContext, FigureResult, Kept, Shown, scenario, source};
+use super::{FIGURE_16B, FigureContext, FigureResult, HaechiRun, Kept, scenario, source};
 use super::{formatted, tenths};
 use crate::experiment::verdict::{Claim, at_most};
 use tidegate_console::failure::Failure;
@@ -86,8 +86,8 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     })
 }
 
-fn settles(percent: u64, shown: &Shown) -> Claim {
-    let Shown { outcome, .. } = shown;
+fn settles(percent: u64, shown: &HaechiRun) -> Claim {
+    let HaechiRun { outcome, .. } = shown;
     let node = 1570.0 * percent as f64 / 100.0;
     let rates = totals(outcome);
     let off = |rate: &f64| (rate / node - 1.0).abs() * 100.0;

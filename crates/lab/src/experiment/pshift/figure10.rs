@@ -9,8 +9,10 @@ use tidegate_sim::cluster::ClusterReport;
 use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
-use super::simulated::{self, Shown};
-use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
+use super::simulated::{self, PshiftRun};
+use super::{
+    ClaimSource, FigureContext, FigureResult, LIVE, PAPER, SIMULATED, tenths, thousandths,
+};
 use crate::experiment::quiet::Quiet;
 use crate::experiment::verdict::{Claim, at_most};
 use tidegate_console::failure::Failure;
@@ -55,11 +57,11 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture })
 }
 
-fn claims(shown: &Shown, world: &'static str, (slack, quiet): (u64, Quiet)) -> Vec<Claim> {
-    let Shown { outcome, seconds } = shown;
+fn claims(shown: &PshiftRun, world: &'static str, (slack, quiet): (u64, Quiet)) -> Vec<Claim> {
+    let PshiftRun { outcome, seconds } = shown;
     let counts = PeriodCounts::of(outcome);
     let seed = Some(outcome.seed);
-    let source = Source { paper: PAPER, figure: "10", world, seed, seconds: tenths(*seconds) };
+    let source = ClaimSource { paper: PAPER, figure: "10", world, seed, seconds: tenths(*seconds) };
     let missed = counts.percent(counts.count - counts.met_99);
     let measured = json!({
         "tenants": outcome.promises.len(),
@@ -87,12 +89,17 @@ fn claims(shown: &Shown, world: &'static str, (slack, quiet): (u64, Quiet)) -> V
 }
 
 /// A cluster that has just begun, and knows nothing.
-fn transient(shown: &Shown) -> Claim {
-    let Shown { outcome, seconds } = shown;
+fn transient(shown: &PshiftRun) -> Claim {
+    let PshiftRun { outcome, seconds } = shown;
     let over = above_percent(outcome);
     let seed = Some(outcome.seed);
-    let source =
-        Source { paper: PAPER, figure: "10", world: SIMULATED, seed, seconds: tenths(*seconds) };
+    let source = ClaimSource {
+        paper: PAPER,
+        figure: "10",
+        world: SIMULATED,
+        seed,
+        seconds: tenths(*seconds),
+    };
     let measured = json!({ "above_limit_most_percent": thousandths(over) });
     source
         .claim(
@@ -167,7 +174,7 @@ mod tests {
                 }
             }
             change(&mut outcome);
-            let claims = claims(&Shown { outcome, seconds: 1.0 }, LIVE, (3, Quiet::default()));
+            let claims = claims(&PshiftRun { outcome, seconds: 1.0 }, LIVE, (3, Quiet::default()));
             claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>()
         };
         let (good, bad) = (Verdict::Reproduced, Verdict::NotReproduced);
@@ -184,6 +191,6 @@ mod tests {
         assert_eq!(verdicts(&above(4)), [good, bad]);
         let mut first = outcome.clone();
         first.samples[0][0] = limit(&first) * 2;
-        assert_eq!(transient(&Shown { outcome: first, seconds: 1.0 }).verdict, Verdict::Fails);
+        assert_eq!(transient(&PshiftRun { outcome: first, seconds: 1.0 }).verdict, Verdict::Fails);
     }
 }

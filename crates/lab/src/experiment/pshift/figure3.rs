@@ -4,8 +4,10 @@ use serde_json::json;
 
 use super::judge::{self, PeriodCounts};
 use super::plot::{Panel, Series, draw};
-use super::simulated::{self, Shown};
-use super::{FigureContext, FigureResult, PAPER, SIMULATED, Source, seconds, tenths, thousandths};
+use super::simulated::{self, PshiftRun};
+use super::{
+    ClaimSource, FigureContext, FigureResult, PAPER, SIMULATED, seconds, tenths, thousandths,
+};
 use crate::experiment::verdict::at_least;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -15,10 +17,10 @@ const EVERY: usize = 50;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let shown = simulated::run(context, simulated::scenario(simulated::EXPERIMENT_1)?)?;
-    let Shown { outcome, seconds: took } = &shown;
+    let PshiftRun { outcome, seconds: took } = &shown;
     let counts = PeriodCounts::of(outcome);
     let near = counts.percent(counts.met_95);
-    let source = Source {
+    let source = ClaimSource {
         paper: PAPER,
         figure: "3",
         world: SIMULATED,
@@ -51,7 +53,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims: vec![claim], table, picture: picture(&shown) })
 }
 
-fn picture(Shown { outcome, .. }: &Shown) -> String {
+fn picture(PshiftRun { outcome, .. }: &PshiftRun) -> String {
     let tenants = || (0..outcome.promises.len()).step_by(EVERY);
     let reserved = tenants().map(|tenant| {
         let level = outcome.promises[tenant].reservation.0;

@@ -17,7 +17,7 @@ use tidegate_sim::scenario::Scenario;
 use super::judge::{self, PeriodCounts, in_period};
 use super::plot::{Panel, Series, draw};
 use super::simulated;
-use super::{FigureContext, FigureResult, PAPER, SIMULATED, Source, tenths, thousandths};
+use super::{ClaimSource, FigureContext, FigureResult, PAPER, SIMULATED, tenths, thousandths};
 use crate::experiment::verdict::{Check, Claim, falls, near, order, rises};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
@@ -131,7 +131,7 @@ fn claims(
     intrinsic: &[Intrinsic],
     (seed, took): (u64, f64),
 ) -> Vec<Claim> {
-    let source = Source {
+    let source = ClaimSource {
         paper: PAPER,
         figure: "4",
         world: SIMULATED,

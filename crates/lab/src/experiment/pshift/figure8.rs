@@ -11,8 +11,8 @@ use tidegate_sim::scenario::Scenario;
 use super::judge::{self, PeriodCounts};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
-use super::simulated::{self, Shown};
-use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, seconds, tenths};
+use super::simulated::{self, PshiftRun};
+use super::{ClaimSource, FigureContext, FigureResult, LIVE, PAPER, SIMULATED, seconds, tenths};
 use crate::experiment::quiet::Quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, near};
 use tidegate_console::failure::Failure;
@@ -29,7 +29,7 @@ const ROUND_ROBIN: [f64; 4] = [1.0 / 4.0, 7.0 / 12.0, 13.0 / 12.0, 25.0 / 12.0];
 /// The outcome of one of the three runs, and its scale.
 struct FigureRun<'a> {
     outcome: &'a ClusterReport,
-    source: Source,
+    source: ClaimSource,
     rate: Iops,
     /// How far a tenant may be off, in percent: simulated nodes vary, live ones share processors.
     tolerance: f64,
@@ -82,14 +82,14 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 fn run<'a>(
-    shown: &'a Shown,
+    shown: &'a PshiftRun,
     scenario: &Scenario,
     (world, tolerance, slack): (&'static str, f64, u64),
     (back, quiet): (&'static str, Quiet),
 ) -> FigureRun<'a> {
-    let Shown { outcome, seconds } = shown;
+    let PshiftRun { outcome, seconds } = shown;
     let seed = Some(outcome.seed);
-    let source = Source { paper: PAPER, figure: "8", world, seed, seconds: tenths(*seconds) };
+    let source = ClaimSource { paper: PAPER, figure: "8", world, seed, seconds: tenths(*seconds) };
     FigureRun { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back, quiet }
 }
 
@@ -196,7 +196,7 @@ fn row(table: &mut Table, number: usize, run: &FigureRun<'_>) {
     ]);
 }
 
-fn picture(simulated: &[Shown], lived: &[live::Lived]) -> String {
+fn picture(simulated: &[PshiftRun], lived: &[live::Lived]) -> String {
     let simulated = simulated.iter().map(|shown| (&shown.outcome, SIMULATED));
     let runs = simulated.chain(lived.iter().map(|lived| (&lived.shown.outcome, LIVE)));
     let panel = |(number, (outcome, world)): (usize, (&ClusterReport, &str))| {
@@ -230,13 +230,13 @@ mod tests {
     use crate::experiment::verdict::Verdict;
 
     /// A scenario's outcome, if each tenant is served evenly.
-    fn even(text: &str, served: [u32; 4]) -> (Scenario, Shown) {
+    fn even(text: &str, served: [u32; 4]) -> (Scenario, PshiftRun) {
         let scenario = simulated::scenario(text).unwrap();
         let mut outcome = tidegate_sim::cluster::run(&scenario).unwrap();
         for sample in &mut outcome.samples {
             *sample = served.map(|served| served / 50).to_vec();
         }
-        (scenario, Shown { outcome, seconds: 1.0 })
+        (scenario, PshiftRun { outcome, seconds: 1.0 })
     }
 
     fn verdict(number: usize, text: &str, served: [u32; 4]) -> Verdict {

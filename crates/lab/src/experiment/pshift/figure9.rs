@@ -8,8 +8,10 @@ use tidegate_sim::cluster::ClusterReport;
 use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back, Lived};
 use super::plot::{Panel, Series, draw};
-use super::simulated::{self, Shown};
-use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
+use super::simulated::{self, PshiftRun};
+use super::{
+    ClaimSource, FigureContext, FigureResult, LIVE, PAPER, SIMULATED, tenths, thousandths,
+};
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, near};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -74,10 +76,10 @@ fn row(
     ]);
 }
 
-fn claim(number: usize, shown: &Shown, all_counts: &[PeriodCounts]) -> Claim {
+fn claim(number: usize, shown: &PshiftRun, all_counts: &[PeriodCounts]) -> Claim {
     let counts = &all_counts[number];
     let (seed, seconds) = (Some(shown.outcome.seed), tenths(shown.seconds));
-    let source = Source { paper: PAPER, figure: "9", world: SIMULATED, seed, seconds };
+    let source = ClaimSource { paper: PAPER, figure: "9", world: SIMULATED, seed, seconds };
     let text = match number {
         0 => {
             "in turn, some of ten moving tenants miss their reservation and some exceed their limit"
@@ -134,7 +136,7 @@ fn promised(counts: &PeriodCounts, percent: f64) -> [Check; 2] {
 fn communication(lived: &Lived) -> Claim {
     let outcome = &lived.shown.outcome;
     let (seed, seconds) = (Some(outcome.seed), tenths(lived.shown.seconds));
-    let source = Source { paper: PAPER, figure: "9", world: LIVE, seed, seconds };
+    let source = ClaimSource { paper: PAPER, figure: "9", world: LIVE, seed, seconds };
     let percent = lived.communication_percent();
     let counts = PeriodCounts::of(outcome);
     let measured = json!({

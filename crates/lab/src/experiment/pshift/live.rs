@@ -15,13 +15,13 @@ use tidegate_model::{Bytes, Iops, Span, Time};
 use tidegate_node::volumes::{Creation, PartPlan, PartStore, create};
 use tidegate_node::{Config, Running, Speed, Store};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::node::Pacing;
 use tidegate_sim::cluster::{ClusterReport, Promise};
 use tidegate_sim::scenario::{self, Control, Scenario};
 
 use super::load::{Load, PART, RequestForm, geometry};
-use super::simulated::Shown;
+use super::simulated::PshiftRun;
 use super::{FigureContext, seconds};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
@@ -72,7 +72,7 @@ impl Back {
 
 /// Result of a live run.
 pub(super) struct Lived {
-    pub(super) shown: Shown,
+    pub(super) shown: PshiftRun,
     /// How quiet this machine was. Disturbed periods are left out, unless they are too many.
     pub(super) quiet: Quiet,
     /// The program that is missing, if one is: then nothing was run.
@@ -96,7 +96,7 @@ impl Lived {
     fn missing(plan: ClusterReport, why: String) -> Self {
         let outcome = ClusterReport { samples: Vec::new(), ..plan };
         Self {
-            shown: Shown { outcome, seconds: 0.0 },
+            shown: PshiftRun { outcome, seconds: 0.0 },
             quiet: Quiet::default(),
             missing: Some(why),
             messages: 0.0,
@@ -148,7 +148,7 @@ pub(super) fn run(
     let controller = controller(scenario, &plan, &scratch, &context.interrupt)?;
     // Fields are dropped, and so ended, before the controller and what it lies on.
     let testbed =
-        Testbed::start(scenario, &scratch, back, controller.socket(), &context.interrupt)?;
+        PshiftTestbed::start(scenario, &scratch, back, controller.socket(), &context.interrupt)?;
     let way = if back == Back::Memcached { RequestForm::KeyValue } else { RequestForm::Read };
     let services: Vec<_> = testbed.nodes.iter().map(Running::service).collect();
     let mut load = Load::new(scenario, &plan, clock, way, &services)?;
@@ -175,7 +175,7 @@ pub(super) fn run(
         ..plan
     };
     let took = seconds(clock.now().since(Time::ZERO));
-    Ok(watched.lived(Shown { outcome, seconds: took }, scenario, quiet))
+    Ok(watched.lived(PshiftRun { outcome, seconds: took }, scenario, quiet))
 }
 
 /// Samples of quiet periods; all of them if too many are disturbed.
@@ -190,12 +190,12 @@ fn quiet_samples(samples: Vec<Vec<u32>>, quiet: &Quiet) -> Vec<Vec<u32>> {
 }
 
 /// Nodes, and what stands behind them.
-struct Testbed {
+struct PshiftTestbed {
     nodes: Vec<Running>,
     _servers: Vec<Child>,
 }
 
-impl Testbed {
+impl PshiftTestbed {
     fn start(
         scenario: &Scenario,
         scratch: &Scratch,
@@ -356,7 +356,7 @@ fn first_period(
     let since = clock.now();
     loop {
         let before = clock.now();
-        let status: Status = operator.call_as(&Request::Status)?;
+        let status: Status = operator.call_as(&OperatorRequest::Status)?;
         let Some(cluster) = status.cluster else {
             return Err(Failure::new(Code::Failure, "the controller knows of no cluster"));
         };
@@ -403,7 +403,7 @@ impl Watching<'_> {
         while next < self.to {
             interrupt.sleep_until(self.clock, next)?;
             next = next.after(scenario.period);
-            let status: Status = operator.call_as(&Request::Status)?;
+            let status: Status = operator.call_as(&OperatorRequest::Status)?;
             let Some(cluster) = status.cluster else { continue };
             watched.traffic.push((cluster.traffic.messages, cluster.traffic.bytes));
             watched.distributions.push(cluster.round_ns);
@@ -415,7 +415,7 @@ impl Watching<'_> {
 }
 
 impl Watched {
-    fn lived(mut self, shown: Shown, scenario: &Scenario, quiet: Quiet) -> Lived {
+    fn lived(mut self, shown: PshiftRun, scenario: &Scenario, quiet: Quiet) -> Lived {
         let periods = self.traffic.len().max(1) as f64;
         let sum = |of: fn(&(u64, u64)) -> u64| self.traffic.iter().map(of).sum::<u64>() as f64;
         self.distributions.sort_unstable();
@@ -475,7 +475,7 @@ mod tests {
         let watched = Watched { traffic, distributions, processor_us: 20_000.0 };
         let scenario = simulated::scenario(simulated::EXPERIMENT_4_200).unwrap();
         let outcome = ClusterReport { period: Span::SECOND, ..ClusterReport::default() };
-        let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Quiet::default());
+        let lived = watched.lived(PshiftRun { outcome, seconds: 1.0 }, &scenario, Quiet::default());
         assert_eq!((lived.messages, lived.bytes), (15.0, 200_000.0));
         assert_eq!((lived.distribution_ms, lived.processor_ms), (4.0, 5.0));
         // 5 ms of the controller, and 1.6 ms of the link, of a second.

@@ -53,7 +53,7 @@ pub(super) struct Counted {
 
 /// One tenant at one of its nodes.
 #[derive(Clone, Debug, Default)]
-struct Flow {
+struct NodeFlow {
     node: u16,
     /// Between two requests of an open loop; none for a flow that asks nothing by itself.
     gap: Option<Span>,
@@ -61,10 +61,10 @@ struct Flow {
     requested: u64,
 }
 
-struct Tenant {
+struct TenantLoad {
     /// Grows when it moves; what was caused by an older one causes nothing any more.
     version: u32,
-    flows: Vec<Flow>,
+    flows: Vec<NodeFlow>,
     /// Operations that the tenant demands in a period, in an open loop.
     demand: u64,
     moves: Stream,
@@ -81,7 +81,7 @@ pub(super) struct Load<'a> {
     way: RequestForm,
     sessions: Vec<Box<dyn Session>>,
     answers: Receiver<Answers>,
-    tenants: Vec<Tenant>,
+    tenants: Vec<TenantLoad>,
     /// Requests of open loops to come: their time, tenant, flow and version.
     due: BinaryHeap<Reverse<(Time, usize, usize, u32)>>,
     /// Jobs to send to each node next.
@@ -141,7 +141,7 @@ impl<'a> Load<'a> {
             let parts = parts.map_err(|why| {
                 Failure::new(Code::Failure, "a node cannot hold its part").cause(why)
             })?;
-            tenants.push(Tenant {
+            tenants.push(TenantLoad {
                 version: 0,
                 flows: Vec::new(),
                 demand: promise.demand,
@@ -234,7 +234,7 @@ impl<'a> Load<'a> {
                 let first = now.after(Span(one.arrivals.below(gap.0.max(1))));
                 self.due.push(Reverse((first, tenant, flow_index, one.version)));
             }
-            one.flows.push(Flow { node, gap, requested: 0 });
+            one.flows.push(NodeFlow { node, gap, requested: 0 });
         }
         if let Some(closed) = &self.scenario.load.closed {
             for flow_index in 0..self.tenants[tenant].flows.len() {

@@ -26,9 +26,9 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
 }
 
 /// A scenario's outcome, with the time that the run took.
-pub(super) type Shown = paper::Shown<ClusterReport>;
+pub(super) type PshiftRun = paper::TimedRun<ClusterReport>;
 
-pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<Shown, Failure> {
+pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<PshiftRun, Failure> {
     let mut shown = run_all(context, vec![scenario])?;
     // As many come out as went in.
     Ok(shown.remove(0))
@@ -41,6 +41,6 @@ pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<Shown, 
 pub(super) fn run_all(
     context: &FigureContext,
     scenarios: Vec<Scenario>,
-) -> Result<Vec<Shown>, Failure> {
+) -> Result<Vec<PshiftRun>, Failure> {
     simulate(context, scenarios, cluster::run)
 }

@@ -10,7 +10,7 @@ use tidegate_sim::rng::{Stream, apportion};
 
 use super::judge;
 use super::plot::{Panel, Series, draw};
-use super::{FigureContext, FigureResult, LIVE, PAPER, Source, tenths, thousandths, timed};
+use super::{ClaimSource, FigureContext, FigureResult, LIVE, PAPER, tenths, thousandths, timed};
 use crate::experiment::verdict::{Check, at_least, at_most, order, order_by, rises};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
@@ -74,8 +74,8 @@ pub(super) fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-pub(super) fn source(figure: &'static str, seconds: f64) -> Source {
-    Source { paper: PAPER, figure, world: LIVE, seed: None, seconds: tenths(seconds) }
+pub(super) fn source(figure: &'static str, seconds: f64) -> ClaimSource {
+    ClaimSource { paper: PAPER, figure, world: LIVE, seed: None, seconds: tenths(seconds) }
 }
 
 /// Figure 5: the time all anew, by what is reserved and asked, and by the number of threads.

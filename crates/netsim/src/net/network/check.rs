@@ -20,7 +20,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InvariantViolation {
     /// A count does not add up: a bug of the simulator.
     Count {
         /// The counted quantity, and its location.
@@ -45,7 +45,7 @@ pub struct Stuck {
     pub between: [String; 2],
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count { what, expected, counted } => {
@@ -62,13 +62,17 @@ impl fmt::Display for Fault {
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for InvariantViolation {}
 
-fn must_be(counted: u64, expected: u64, what: impl Fn() -> String) -> Result<(), Fault> {
+fn must_be(
+    counted: u64,
+    expected: u64,
+    what: impl Fn() -> String,
+) -> Result<(), InvariantViolation> {
     if counted == expected {
         return Ok(());
     }
-    Err(Fault::Count { what: what(), expected, counted })
+    Err(InvariantViolation::Count { what: what(), expected, counted })
 }
 
 impl Network {
@@ -76,7 +80,7 @@ impl Network {
     ///
     /// # Errors
     /// The first thing that does not hold.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), InvariantViolation> {
         let waiting: usize = self.queues().map(|(port, queue)| self.waiting(port, queue)).sum();
         let counts = self.counts;
         let known = counts.delivered + counts.dropped + counts.on_lines + waiting as u64;
@@ -86,7 +90,7 @@ impl Network {
         self.check_ingress()?;
         match self.stuck() {
             stuck if stuck.is_empty() => Ok(()),
-            stuck => Err(Fault::Deadlock(stuck)),
+            stuck => Err(InvariantViolation::Deadlock(stuck)),
         }
     }
 
@@ -99,7 +103,7 @@ impl Network {
     }
 
     /// Whether a port counts what it holds.
-    fn check_port(&self, index: usize) -> Result<(), Fault> {
+    fn check_port(&self, index: usize) -> Result<(), InvariantViolation> {
         let port = &self.ports[index];
         let mut bytes = [[0; QUEUES]; 2];
         let mut packets = [0; QUEUES];
@@ -128,7 +132,7 @@ impl Network {
     }
 
     /// Whether a buffer counts what its ports hold, and has room for it.
-    fn check_buffer(&self, switch: usize) -> Result<(), Fault> {
+    fn check_buffer(&self, switch: usize) -> Result<(), InvariantViolation> {
         let buffer = &self.buffers[switch];
         let own = self.ports.iter().filter(|port| port.switch == switch as u32);
         let shared = own.map(|port| {
@@ -141,7 +145,7 @@ impl Network {
     }
 
     /// Whether what came in by each port is what is there of it.
-    fn check_ingress(&self) -> Result<(), Fault> {
+    fn check_ingress(&self) -> Result<(), InvariantViolation> {
         let mut there = vec![[0; QUEUES]; self.ingress.len()];
         for (port, queue) in self.queues().filter(|_| self.rules.pause.is_some()) {
             for (ingress, wire) in self.waiting_from(port, queue) {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::onesided::admission::Refusal;
+use tidegate_algo::onesided::admission::ReservationRefusal;
 use tidegate_algo::onesided::capacity::{PeriodUsage, Verdict};
 use tidegate_algo::onesided::engine::Promise;
 
@@ -64,7 +64,7 @@ pub struct Summary {
 pub enum Denied {
     /// The requested promise cannot be kept.
     #[error("{0}")]
-    Infeasible(Refusal),
+    Infeasible(ReservationRefusal),
     /// There is no session slot left, or no such session slot.
     #[error("all session slots of the data node are taken")]
     Full,

@@ -6,7 +6,7 @@ use alloc::vec;
 use super::{Monitor, MonitorStep, PER_BUFFER};
 use crate::haechi::port::word;
 use crate::haechi::region_layout;
-use crate::haechi::words::Pool;
+use crate::haechi::words::PoolWord;
 use crate::integrity::Structure;
 use crate::one_sided::{RemoteMemory, WORD};
 
@@ -26,7 +26,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let mut control = [0; region_layout::NIC as usize];
         read(0, &mut control);
         let at = |offset: u64| word(&control, (offset / WORD) as usize);
-        let pool = Pool::read(at(region_layout::POOL));
+        let pool = PoolWord::read(at(region_layout::POOL));
         // One of another period is answered by the next poll: another period begins.
         let is_pool_sound =
             !pool.is_of(self.epoch) || (POOL_MIN..=self.books.left()).contains(&pool.tokens);
@@ -64,7 +64,7 @@ impl<F: RemoteMemory> Monitor<F> {
         [
             (region_layout::HEADER, region_layout::MAGIC),
             (region_layout::LAYOUT, region_layout::VERSION),
-            (region_layout::POOL, Pool::word(self.epoch, 0)),
+            (region_layout::POOL, PoolWord::word(self.epoch, 0)),
             (region_layout::LEASE, self.lease),
             (region_layout::LEARNED, self.capacity()),
         ]

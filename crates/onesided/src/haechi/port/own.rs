@@ -7,7 +7,7 @@ use tidegate_algo::onesided::monitor::ClientReport;
 use tidegate_model::{Span, Time};
 
 use super::{GUARD, IssueRight, OWN, Port, RETRY, word};
-use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
+use crate::haechi::words::{self, FINALS, GRANT, Grant, PoolWord};
 use crate::haechi::{TICK, region_layout};
 use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 
@@ -203,7 +203,7 @@ impl<F: RemoteMemory> Port<F> {
     }
 
     fn on_pool(&mut self, now: Time, word: u64, batch: u64) {
-        let pool = Pool::read(word);
+        let pool = PoolWord::read(word);
         let period = self.balance.period();
         if !pool.is_of(period.epoch) {
             // A period has begun that this client has not noticed yet, or the answer is of the one

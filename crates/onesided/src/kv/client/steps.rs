@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::super::block::{self, Content, HEAD};
 use super::super::layout::{BLOCK, BUCKET, LINE, word};
-use super::super::slot::Slot;
+use super::super::slot::IndexSlot;
 use super::super::supply::Spare;
 use super::task::{BUCKETS, Failure, SlotSnapshot, TaskKind, TaskStep};
 use super::{Answer, Client, OperationOutcome, Value};
@@ -21,14 +21,14 @@ impl<F: RemoteMemory> Client<F> {
     pub(super) fn start_gets(&mut self) {
         for at in &self.fresh {
             let task = &mut self.tasks[*at as usize];
-            let (slot, word) = self.locations.find(task.home.hash).unwrap_or((0, Slot::EMPTY));
+            let (slot, word) = self.locations.find(task.home.hash).unwrap_or((0, IndexSlot::EMPTY));
             task.snapshot = SlotSnapshot { slot, word };
         }
         let mut fresh = core::mem::take(&mut self.fresh);
         for at in fresh.drain(..) {
             let task = &mut self.tasks[at as usize];
             let word = task.snapshot.word;
-            if word == Slot::EMPTY {
+            if word == IndexSlot::EMPTY {
                 self.read_index(at);
                 continue;
             }
@@ -96,7 +96,7 @@ impl<F: RemoteMemory> Client<F> {
         let Spare { block, version, .. } = spare;
         let mark = block::mark(task.home.hash, version);
         task.spare = Some(Spare { mark, ..spare });
-        task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
+        task.mine = IndexSlot::new(task.home.fingerprint(), version, task.lines, block);
         let (from, length) = (task.written, task.lines * LINE);
         block::write_mark_and_sum(self.remote.buffer_mut(from), task.home.hash, version);
         let to = self.layout.block(block);
@@ -114,7 +114,7 @@ impl<F: RemoteMemory> Client<F> {
     /// All that a task has posted is done.
     pub(super) fn step(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        let found = Slot(core::mem::take(&mut task.word));
+        let found = IndexSlot(core::mem::take(&mut task.word));
         match task.step {
             TaskStep::Keep => self.on_kept(at, found.0),
             TaskStep::Hot => self.on_hot(at, outcomes),
@@ -237,14 +237,14 @@ impl<F: RemoteMemory> Client<F> {
             return self.finish(at, Answer::Crowded, outcomes);
         };
         task.step = TaskStep::Claim;
-        task.snapshot = SlotSnapshot { slot, word: Slot::EMPTY };
+        task.snapshot = SlotSnapshot { slot, word: IndexSlot::EMPTY };
         if let Some(spare) = task.spare.filter(|_| task.is_published) {
             // No claim is made twice: a client that has seen the last one would take this for the
             // same.
             self.write_block(at, spare.next());
         }
         let mine = self.tasks[at as usize].mine;
-        self.swap_word(at, slot, Slot::EMPTY, mine.claim());
+        self.swap_word(at, slot, IndexSlot::EMPTY, mine.claim());
     }
 
     fn on_compare(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
@@ -287,7 +287,7 @@ impl<F: RemoteMemory> Client<F> {
         let task = &mut self.tasks[at as usize];
         task.step = TaskStep::Replace;
         let SlotSnapshot { slot, word } = task.snapshot;
-        let new = if task.kind == TaskKind::Put { task.mine } else { Slot::EMPTY };
+        let new = if task.kind == TaskKind::Put { task.mine } else { IndexSlot::EMPTY };
         // A client that comes late must not change the block's next use, so the swap expects the
         // mark.
         let version = word.version();
@@ -298,7 +298,7 @@ impl<F: RemoteMemory> Client<F> {
         self.swap_word(at, slot, word, new);
     }
 
-    fn on_replace(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
+    fn on_replace(&mut self, at: u32, found: IndexSlot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         let (snapshot, hash) = (task.snapshot, task.home.hash);
         if found == snapshot.word {
@@ -320,9 +320,9 @@ impl<F: RemoteMemory> Client<F> {
         self.again(at, outcomes);
     }
 
-    fn on_claim(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
+    fn on_claim(&mut self, at: u32, found: IndexSlot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        if found != Slot::EMPTY {
+        if found != IndexSlot::EMPTY {
             return self.again(at, outcomes);
         }
         task.claim = Some(task.snapshot.slot);
@@ -330,7 +330,7 @@ impl<F: RemoteMemory> Client<F> {
         self.read_index(at);
     }
 
-    fn on_commit(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
+    fn on_commit(&mut self, at: u32, found: IndexSlot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &self.tasks[at as usize];
         if Some(task.snapshot.slot) != task.claim {
             return self.again(at, outcomes);
@@ -352,13 +352,13 @@ impl<F: RemoteMemory> Client<F> {
         let task = &mut self.tasks[at as usize];
         task.snapshot = snapshot;
         task.step = TaskStep::Withdraw(end);
-        self.swap_word(at, snapshot.slot, snapshot.word, Slot::EMPTY);
+        self.swap_word(at, snapshot.slot, snapshot.word, IndexSlot::EMPTY);
     }
 
     fn on_withdrawn(
         &mut self,
         at: u32,
-        found: Slot,
+        found: IndexSlot,
         end: Option<Failure>,
         outcomes: &mut Vec<OperationOutcome>,
     ) {
@@ -378,7 +378,7 @@ impl<F: RemoteMemory> Client<F> {
     fn on_claim_gone(
         &mut self,
         at: u32,
-        word: Slot,
+        word: IndexSlot,
         end: Option<Failure>,
         outcomes: &mut Vec<OperationOutcome>,
     ) {

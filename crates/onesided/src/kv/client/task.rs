@@ -2,7 +2,7 @@
 
 use super::super::block::KEY_MAX;
 use super::super::layout::{BUCKET, BUCKET_SLOTS, Home, word};
-use super::super::slot::Slot;
+use super::super::slot::IndexSlot;
 use super::super::supply::Spare;
 use crate::one_sided::WORD;
 
@@ -51,12 +51,12 @@ pub(super) enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotSnapshot {
     pub(super) slot: u64,
-    pub(super) word: Slot,
+    pub(super) word: IndexSlot,
 }
 
 impl Default for SlotSnapshot {
     fn default() -> Self {
-        Self { slot: 0, word: Slot::EMPTY }
+        Self { slot: 0, word: IndexSlot::EMPTY }
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Task {
     /// A put's block: how much of it is used, whose it is, and the slot that will point to it.
     pub(super) lines: u32,
     pub(super) spare: Option<Spare>,
-    pub(super) mine: Slot,
+    pub(super) mine: IndexSlot,
     /// The round in which a put or delete that is under way began.
     pub(super) round: Option<u64>,
     /// Others may have seen a slot with it.
@@ -96,7 +96,7 @@ pub(super) struct Task {
     pub(super) is_verified: bool,
     /// The slot whose block was not what it should have been.
     pub(super) torn: Option<SlotSnapshot>,
-    slots: [Slot; SLOTS],
+    slots: [IndexSlot; SLOTS],
     /// The first of them that was not looked at.
     next: usize,
     /// How many times it has read the index.
@@ -118,7 +118,7 @@ impl Default for Task {
             written: 0,
             lines: 0,
             spare: None,
-            mine: Slot::EMPTY,
+            mine: IndexSlot::EMPTY,
             round: None,
             is_published: false,
             claim: None,
@@ -128,7 +128,7 @@ impl Default for Task {
             snapshot: SlotSnapshot::default(),
             is_verified: false,
             torn: None,
-            slots: [Slot::EMPTY; SLOTS],
+            slots: [IndexSlot::EMPTY; SLOTS],
             next: 0,
             tries: 0,
         }
@@ -160,7 +160,7 @@ impl Task {
     /// Takes in both buckets as they were read.
     pub(super) fn see(&mut self, buckets: &[u8]) {
         for (slot, bytes) in self.slots.iter_mut().zip(buckets.chunks_exact(WORD as usize)) {
-            *slot = Slot(word(bytes));
+            *slot = IndexSlot(word(bytes));
         }
         self.next = 0;
         self.first = None;
@@ -169,7 +169,7 @@ impl Task {
 
     /// The slots, with their numbers.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = SlotSnapshot> + '_ {
-        let snapshot = |(index, word): (usize, &Slot)| SlotSnapshot {
+        let snapshot = |(index, word): (usize, &IndexSlot)| SlotSnapshot {
             slot: self.home.slot(index),
             word: *word,
         };
@@ -208,11 +208,12 @@ impl Task {
     /// An empty slot in the bucket that has more of them.
     pub(super) fn empty_slot(&self) -> Option<u64> {
         let (first, second) = self.slots.split_at(SLOTS / 2);
-        let empty = |bucket: &[Slot]| bucket.iter().filter(|slot| **slot == Slot::EMPTY).count();
+        let empty =
+            |bucket: &[IndexSlot]| bucket.iter().filter(|slot| **slot == IndexSlot::EMPTY).count();
         let from = if empty(second) > empty(first) { SLOTS / 2 } else { 0 };
         self.snapshots()
             .skip(from)
-            .find(|snapshot| snapshot.word == Slot::EMPTY)
+            .find(|snapshot| snapshot.word == IndexSlot::EMPTY)
             .map(|snapshot| snapshot.slot)
     }
 

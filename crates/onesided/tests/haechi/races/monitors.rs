@@ -4,7 +4,7 @@ use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Denied;
-use tidegate_onesided::haechi::words::{self, Pool};
+use tidegate_onesided::haechi::words::{self, PoolWord};
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
@@ -207,7 +207,7 @@ fn r14_numbers_of_periods_come_round() {
         // As a monitor would have left it.
         node.set(region_layout::HEADER, region_layout::MAGIC);
         node.set(region_layout::LAYOUT, region_layout::VERSION);
-        node.set(region_layout::POOL, Pool::word(first, 0));
+        node.set(region_layout::POOL, PoolWord::word(first, 0));
         let mut sim = HaechiSim::on(node, rules, &[]);
         sim.step();
         sim.join(reserve(3_000));

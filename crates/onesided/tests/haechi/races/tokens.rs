@@ -2,7 +2,7 @@
 
 use tidegate_algo::onesided::Rules;
 use tidegate_model::Span;
-use tidegate_onesided::haechi::words::Pool;
+use tidegate_onesided::haechi::words::PoolWord;
 use tidegate_onesided::haechi::{TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
@@ -203,7 +203,7 @@ fn r15_reports_come_though_the_pool_never_shrinks() {
 /// Pool words and their decoded form: used by the tests beside this one.
 #[test]
 fn a_pool_that_many_take_from_keeps_its_period() {
-    let word = Pool::word(7, 10);
+    let word = PoolWord::word(7, 10);
     let taken = (0..1_000_000).fold(word, |word: u64, _| word.wrapping_sub(1_000));
-    assert_eq!(Pool::read(taken), Pool { epoch: 7, tokens: 10 - 1_000_000_000 });
+    assert_eq!(PoolWord::read(taken), PoolWord { epoch: 7, tokens: 10 - 1_000_000_000 });
 }

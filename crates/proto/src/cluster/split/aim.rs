@@ -24,8 +24,8 @@ use tidegate_algo::allocation::pshift::Solver;
 use tidegate_model::TenantIndex;
 
 use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
-use super::super::bounds::{GrantCounts, Tenant};
-use super::{Node, STANDING};
+use super::super::bounds::{GrantCounts, TenantBounds};
+use super::{DataNodeState, STANDING};
 use crate::data_node::TenantReport;
 
 /// One part in so many of a limit stays at each node where its tenant has clients.
@@ -43,8 +43,9 @@ pub(super) struct Aim {
 
 impl Aim {
     /// Sets the target of every share.
-    pub(super) fn divide(&mut self, tenants: &mut [Tenant], nodes: &[Node]) {
-        let can = |node: &Node| if node.is_open() { node.capacity().0.min(MOST) } else { 0 };
+    pub(super) fn divide(&mut self, tenants: &mut [TenantBounds], nodes: &[DataNodeState]) {
+        let can =
+            |node: &DataNodeState| if node.is_open() { node.capacity().0.min(MOST) } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(can).collect();
         let budgets: Vec<GrantCounts> =
             tenants.iter().map(|tenant| budget(tenant, nodes)).collect();
@@ -62,7 +63,7 @@ impl Aim {
         }
         for ((number, row), want) in (0..).map(TenantIndex).zip(&mut rows).zip(&wants) {
             let spare = want - row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
-            let most = |node: &Node| match tenant_report(number, node) {
+            let most = |node: &DataNodeState| match tenant_report(number, node) {
                 TenantReport { clients: 0, .. } => node.client.0,
                 TenantReport { most, .. } => most,
             };
@@ -90,12 +91,12 @@ impl Aim {
 
     fn allow(
         &mut self,
-        tenants: &[Tenant],
+        tenants: &[TenantBounds],
         budgets: &[GrantCounts],
         rows: &mut [Vec<Cell>],
-        nodes: &[Node],
+        nodes: &[DataNodeState],
     ) {
-        let rest = |((tenant, budget), row): ((&Tenant, &GrantCounts), &Vec<Cell>)| {
+        let rest = |((tenant, budget), row): ((&TenantBounds, &GrantCounts), &Vec<Cell>)| {
             let reserved: u64 = row.iter().map(|cell| cell.tokens.reserved).sum();
             if tenant.is_limited { budget.allowed.saturating_sub(reserved) } else { 0 }
         };
@@ -110,7 +111,7 @@ impl Aim {
 }
 
 /// The counts that may be divided: the promise, without the bounds of nodes that are not open.
-fn budget(tenant: &Tenant, nodes: &[Node]) -> GrantCounts {
+fn budget(tenant: &TenantBounds, nodes: &[DataNodeState]) -> GrantCounts {
     let closed = tenant.entries.iter().zip(nodes).filter(|(_, node)| !node.is_open());
     let held =
         closed.fold(GrantCounts::ZERO, |held, (entry, _)| held.plus(entry.account(STANDING).bound));
@@ -122,7 +123,7 @@ fn budget(tenant: &Tenant, nodes: &[Node]) -> GrantCounts {
 }
 
 /// The last report of a node on a tenant; zeros without one on this connection.
-fn tenant_report(number: TenantIndex, node: &Node) -> TenantReport {
+fn tenant_report(number: TenantIndex, node: &DataNodeState) -> TenantReport {
     let tenants = node.report.iter().filter(|_| node.is_known).flat_map(|it| &it.tenants);
     let mut tenant_report = tenants.filter(|tenant_report| tenant_report.tenant == number);
     tenant_report.next().copied().unwrap_or_default()
@@ -139,8 +140,8 @@ fn wanted(tenant_report: &TenantReport) -> u64 {
 }
 
 /// The demand of a tenant for its reservation, by node.
-fn row(number: TenantIndex, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
-    let cell = |(entry, node): (&super::NodeAccounts, &Node)| {
+fn row(number: TenantIndex, tenant: &TenantBounds, nodes: &[DataNodeState]) -> Vec<Cell> {
+    let cell = |(entry, node): (&super::NodeAccounts, &DataNodeState)| {
         let tenant_report = tenant_report(number, node);
         let share = entry.account(STANDING).sent.reserved;
         let most = tenant_report.most.min(MOST);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Iops, Span, TenantIndex, Time};
 
-use super::{Node, Split};
+use super::{DataNodeState, Split};
 use crate::data_node::{DataNodeReport, TenantReport};
 use crate::stats::delays::DelaysAtDataNode;
 
@@ -157,7 +157,7 @@ impl Split {
     }
 }
 
-impl Node {
+impl DataNodeState {
     fn demand(&self, now: Time, index: TenantIndex) -> Option<DelaysAtDataNode> {
         let report = self.report.as_ref()?;
         let tenant_report =
@@ -271,7 +271,13 @@ mod tests {
             }
         }
         let capacity = Iops(1_000);
-        let node = Node { name: "m".into(), report: before, minute, capacity, ..Node::default() };
+        let node = DataNodeState {
+            name: "m".into(),
+            report: before,
+            minute,
+            capacity,
+            ..DataNodeState::default()
+        };
         node.demand(Time((seconds.len() as u64 - 1) * Span::SECOND.0), TenantIndex(1)).unwrap()
     }
 

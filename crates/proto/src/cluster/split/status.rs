@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Event, Span, Time};
 
-use super::{Node, Split};
+use super::{DataNodeState, Split};
 use crate::cluster::status::{DataNodeStatus, TenantAtDataNode};
 use crate::data_node::{DataNodeReport, Notice, TenantReport};
 
@@ -25,7 +25,7 @@ impl Split {
         let names = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let names: Vec<&str> = names.map(|tenant| tenant.name.as_str()).collect();
         let patience = SILENT.0.max(SILENT_ROUNDS * self.interval().0);
-        let status = |node: &Node| node.status(now, &names, Span(patience));
+        let status = |node: &DataNodeState| node.status(now, &names, Span(patience));
         self.nodes.iter().map(status).collect()
     }
 
@@ -61,7 +61,7 @@ impl Split {
     }
 }
 
-impl Node {
+impl DataNodeState {
     fn status(&self, now: Time, names: &[&str], patience: Span) -> DataNodeStatus {
         let DataNodeReport {
             capacity,

@@ -10,7 +10,7 @@ use super::Gate;
 
 /// The behaviour of a gate, in numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Setup {
+pub enum GateSetup {
     /// Lets everything pass.
     Open,
     /// Lets everything pass, and transforms content. Its number never stands for anything else.
@@ -37,14 +37,14 @@ pub enum Setup {
     },
 }
 
-impl Setup {
+impl GateSetup {
     /// Returns the setup of `gate`.
     pub(super) fn of(gate: &Gate) -> Self {
         let queue = gate.queue.unwrap_or(0);
         match (&gate.spec, gate.rate) {
             (GateSpec::TokenBucket { burst, .. }, Some(rate)) => {
                 let per_second = rate.per_second();
-                Setup::Bucket {
+                GateSetup::Bucket {
                     unit: rate.unit(),
                     rate: per_second,
                     burst: burst.tokens(per_second),
@@ -52,16 +52,22 @@ impl Setup {
             }
             (GateSpec::FairQueue { depth, weights }, _) => {
                 let weights = weights.iter().map(|(_, weight)| *weight).collect();
-                Setup::Queue { queue, order: Order::Fair, depth: *depth, weights }
+                GateSetup::Queue { queue, order: Order::Fair, depth: *depth, weights }
             }
-            (GateSpec::Priority { depth, .. }, _) => {
-                Setup::Queue { queue, order: Order::Priority, depth: *depth, weights: Vec::new() }
-            }
-            (GateSpec::Concurrency { depth }, _) => {
-                Setup::Queue { queue, order: Order::Arrival, depth: *depth, weights: Vec::new() }
-            }
-            (spec, _) if spec.transforms() => Setup::Transform,
-            _ => Setup::Open,
+            (GateSpec::Priority { depth, .. }, _) => GateSetup::Queue {
+                queue,
+                order: Order::Priority,
+                depth: *depth,
+                weights: Vec::new(),
+            },
+            (GateSpec::Concurrency { depth }, _) => GateSetup::Queue {
+                queue,
+                order: Order::Arrival,
+                depth: *depth,
+                weights: Vec::new(),
+            },
+            (spec, _) if spec.transforms() => GateSetup::Transform,
+            _ => GateSetup::Open,
         }
     }
 }

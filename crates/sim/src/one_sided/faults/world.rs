@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::monitor::{Settings, Summary};
+use tidegate_onesided::haechi::monitor::{MonitorSettings, Summary};
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 
 use super::super::network::{Loopback, Network};
@@ -27,7 +27,7 @@ pub(crate) struct OneSidedTrial {
     network: Network,
     stations: Vec<Station>,
     monitor: Option<Monitor<Loopback>>,
-    settings: Settings,
+    settings: MonitorSettings,
     /// When the monitor is to be called, or another is to begin.
     next_poll: Time,
     faults: VecDeque<(Time, Fault)>,
@@ -65,7 +65,7 @@ impl OneSidedTrial {
             history: 5,
         };
         let settings =
-            Settings { parameters, profile, session_slots: SLOTS, window: scenario.window };
+            MonitorSettings { parameters, profile, session_slots: SLOTS, window: scenario.window };
         let mut world = Self {
             now: Time::ZERO,
             monitor: None,

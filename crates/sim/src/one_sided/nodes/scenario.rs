@@ -9,13 +9,13 @@ use crate::scenario::{ScenarioError, must, optional, read, text};
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scenario {
+pub struct OneSidedClusterScenario {
     /// Title of the scenario, for display.
     pub name: String,
     /// Seed of every random number of the run.
     pub seed: u64,
     /// QoS control of the clients.
-    pub control: Control,
+    pub control: NodesControl,
     /// The time over which promises and demands are counted.
     #[serde(deserialize_with = "text")]
     pub period: Span,
@@ -53,7 +53,7 @@ const fn window() -> u32 {
 /// QoS control of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Control {
+pub enum NodesControl {
     /// No control.
     None,
     /// Haechi at each node, which keeps an equal part of each promise.
@@ -93,7 +93,7 @@ pub struct Move {
     pub by: u16,
 }
 
-impl Scenario {
+impl OneSidedClusterScenario {
     /// Reads a scenario from TOML.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use tidegate_model::TenantIndex;
 use tidegate_model::{Policy, Time};
 use tidegate_onesided::data_node::registry::TenantShare;
 use tidegate_onesided::data_node::{self, Hello, SessionRegistry, ShareAgent};
-use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::NodeSetup;
@@ -19,7 +19,7 @@ use super::super::network::Network;
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
 use super::super::world::{OneSidedSim, REGION};
-use super::scenario::{Control, Scenario, Tenants};
+use super::scenario::{NodesControl, OneSidedClusterScenario, Tenants};
 use super::{MESSAGE, Sample};
 use crate::link::Conduct;
 use crate::scenario::ScenarioError;
@@ -48,7 +48,7 @@ pub(crate) enum PolicyEvent {
 /// present when it is called, at least once in each [`MESSAGE`].
 #[derive(Debug)]
 pub(crate) struct DataNodes {
-    scenario: Scenario,
+    scenario: OneSidedClusterScenario,
     revision: u64,
     pub(crate) policy: Policy,
 }
@@ -58,24 +58,27 @@ pub(crate) type OneSidedClusterSim = Simulation<DataNodes>;
 
 impl OneSidedClusterSim {
     /// The nodes and the controller of a scenario, on steady links.
-    pub(super) fn steady(scenario: &Scenario) -> Result<Self, ScenarioError> {
+    pub(super) fn steady(scenario: &OneSidedClusterScenario) -> Result<Self, ScenarioError> {
         let links = vec![Conduct::steady(MESSAGE.into()); usize::from(scenario.nodes)];
         let mut simulation = Self::of(scenario, &links)?;
         match scenario.control {
-            Control::Split => simulation.start_connected(MESSAGE.into()),
-            Control::None | Control::Equal => {
+            NodesControl::Split => simulation.start_connected(MESSAGE.into()),
+            NodesControl::None | NodesControl::Equal => {
                 let nodes = 0..scenario.nodes;
                 nodes.for_each(|node| simulation.befall(Fault::Returns(node)));
             }
         }
-        if scenario.control == Control::Equal {
+        if scenario.control == NodesControl::Equal {
             simulation.plan(MESSAGE.into(), PolicyEvent::EqualShares);
         }
         Ok(simulation)
     }
 
     /// Nodes without a process yet, with these links.
-    pub(crate) fn of(scenario: &Scenario, links: &[Conduct]) -> Result<Self, ScenarioError> {
+    pub(crate) fn of(
+        scenario: &OneSidedClusterScenario,
+        links: &[Conduct],
+    ) -> Result<Self, ScenarioError> {
         let policy = Policy::parse(&scenario.policy());
         let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
         let silence = Picoseconds(3 * Picoseconds::SECOND.0);
@@ -241,17 +244,17 @@ impl Process for DataNode {
 
 impl DataNode {
     /// A data node with a client of each tenant.
-    fn new(scenario: &Scenario, node: u16, now: Time) -> Self {
+    fn new(scenario: &OneSidedClusterScenario, node: u16, now: Time) -> Self {
         let seed = scenario.seed + u64::from(node);
         let real = region_layout::DATA as usize;
         let network = Network::new(&scenario.nics, REGION, real, seed);
         let plan = load(scenario, seed);
         let (mut world, share_agent) = match scenario.control {
-            Control::None => {
+            NodesControl::None => {
                 let connect = |window| Box::new(network.connect(window)) as _;
                 (OneSidedSim::new(&plan, &network, connect), None)
             }
-            Control::Equal | Control::Split => guarded(scenario, &plan, &network, now),
+            NodesControl::Equal | NodesControl::Split => guarded(scenario, &plan, &network, now),
         };
         world.start_at(now.into());
         Self { name: name(node), world, share_agent }
@@ -274,7 +277,7 @@ impl DataNode {
 
 /// The clients of a data node with tokens, and its coordinator.
 fn guarded(
-    scenario: &Scenario,
+    scenario: &OneSidedClusterScenario,
     plan: &single::Scenario,
     network: &Network,
     now: Time,
@@ -285,7 +288,7 @@ fn guarded(
     let increment = (mean / 100).max(1);
     let profile = Profile { mean, deviation: mean / 100, local, increment, history: 5 };
     let session_slots = plan.client.len() as u16;
-    let settings = Settings { parameters, profile, session_slots, window: scenario.window };
+    let settings = MonitorSettings { parameters, profile, session_slots, window: scenario.window };
     // It has the region and the buffers that a monitor and engines need.
     let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, now)
         .expect("the fabric is large enough");
@@ -317,7 +320,7 @@ fn guarded(
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.
-fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
+fn load(scenario: &OneSidedClusterScenario, seed: u64) -> single::Scenario {
     let client = |(_, tenants): (u16, &Tenants)| Clients {
         count: 1,
         reservation: None,

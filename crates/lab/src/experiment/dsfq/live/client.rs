@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tidegate_model::{Bytes, Iops, Span};
 
-use super::testbed::{Testbed, VOLUME_MIB, volume};
+use super::testbed::{DsfqTestbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
 use crate::experiment::quiet::{Quiet, QuietProbe};
@@ -74,7 +74,7 @@ pub(super) fn missing() -> Option<String> {
 /// # Errors
 /// If fio or a part of the cluster ends badly, or the user ends the command.
 pub(super) fn run(
-    testbed: &mut Testbed,
+    testbed: &mut DsfqTestbed,
     threads: &[Threads],
     interrupt: &Interrupt,
 ) -> Result<(Measurement, Quiet), Failure> {
@@ -151,18 +151,18 @@ fn parse(text: &str) -> Option<Measurement> {
 #[derive(Deserialize)]
 struct FioInterval {
     timestamp_ms: u64,
-    jobs: Vec<Job>,
+    jobs: Vec<FioJob>,
 }
 
 #[derive(Deserialize)]
-struct Job {
+struct FioJob {
     jobname: String,
     error: i64,
-    read: Side,
+    read: FioSide,
 }
 
 #[derive(Deserialize)]
-struct Side {
+struct FioSide {
     total_ios: u64,
     lat_ns: Latency,
 }
@@ -176,7 +176,7 @@ impl FioInterval {
     /// By volume; nothing if there was an error.
     fn seen(&self) -> Option<BTreeMap<String, Seen>> {
         let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-        for Job { jobname, read, .. } in &self.jobs {
+        for FioJob { jobname, read, .. } in &self.jobs {
             let seen = seen.entry(jobname.clone()).or_default();
             seen.requests += read.total_ios;
             seen.took_ns += read.total_ios as f64 * read.lat_ns.mean;

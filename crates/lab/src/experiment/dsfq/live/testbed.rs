@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tidegate_model::{Bytes, Portion, Span};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 use tidegate_sim::bricks::Scenario;
 
 use crate::experiment::child::Child;
@@ -31,7 +31,7 @@ const PATIENCE: Span = Span(10 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// The cluster. Fields are dropped, and so ended, in their order.
-pub(super) struct Testbed {
+pub(super) struct DsfqTestbed {
     /// The size of all requests.
     pub(super) block: Bytes,
     /// Where each gateway's clients connect.
@@ -46,7 +46,7 @@ pub(super) fn volume(stream: &str, node: usize) -> String {
     format!("{stream}-{node}")
 }
 
-impl Testbed {
+impl DsfqTestbed {
     /// Starts so many nodes that schedule as the scenario says, with a volume for each of its
     /// streams on each, and a gateway for each of its coordinators. Requests are to be of `block`
     /// bytes.
@@ -90,7 +90,7 @@ impl Testbed {
         let mut operator = Operator::connect(self.controller.socket())?;
         let clock = Clock::start();
         loop {
-            let status: Status = operator.call_as(&Request::Status)?;
+            let status: Status = operator.call_as(&OperatorRequest::Status)?;
             let led = status.cluster.as_ref().map_or(0, |cluster| {
                 let here = cluster.nodes.iter().filter(|node| node.is_connected).count();
                 if cluster.revision > 0 { here } else { 0 }

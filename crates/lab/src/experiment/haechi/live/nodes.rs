@@ -26,20 +26,20 @@ use core::ops::Range;
 use serde_json::{Value, json};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::nodes::{
-    self as sim, Control, OneSidedClusterReport, Sample, Scenario,
+    self as sim, NodesControl, OneSidedClusterReport, OneSidedClusterScenario, Sample,
 };
 
 use super::super::NODES;
 use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, LOST, means, panel, table, worst};
 use super::run::{PeriodLog, expect_right, start, with_periods};
-use super::testbed::{NodeSettings, SOUND, Testbed};
+use super::testbed::{HaechiTestbed, NodeSettings, SOUND};
 use super::{AS_SIMULATED, KEPT, SMALL, USED};
 use crate::experiment::haechi::plot::draw;
 use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
-use crate::experiment::paper::{LIVE, Source, simulate, tenths, timed, wrong};
+use crate::experiment::paper::{ClaimSource, LIVE, simulate, tenths, timed, wrong};
 use crate::experiment::quiet::{self, PriorityBoost};
 use crate::experiment::verdict::{Check, Claim, at_least, at_most};
-use crate::kv::Row;
+use crate::kv::ReportRow;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -59,7 +59,7 @@ const LIGHT: f64 = 5.0;
 
 /// Result of a live run, at the scenario's speed.
 #[derive(Debug)]
-struct Live {
+struct LiveNodesRun {
     /// Before the move, while shares follow, and after that.
     before: OneSidedClusterReport,
     moving: OneSidedClusterReport,
@@ -80,16 +80,17 @@ struct Live {
 
 /// A run beside its simulation.
 struct RunPair {
-    live: Live,
+    live: LiveNodesRun,
     simulated: OneSidedClusterReport,
 }
 
 /// In their order: who controls, and what it is called.
-const RUNS: [(Control, &str); 2] = [(Control::None, "bare"), (Control::Split, "split by demand")];
+const RUNS: [(NodesControl, &str); 2] =
+    [(NodesControl::None, "bare"), (NodesControl::Split, "split by demand")];
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let base = Scenario::parse(NODES).map_err(wrong)?.slowed(SLOWED);
-    let scenarios = RUNS.map(|(control, _)| Scenario { control, ..base.clone() });
+    let base = OneSidedClusterScenario::parse(NODES).map_err(wrong)?.slowed(SLOWED);
+    let scenarios = RUNS.map(|(control, _)| OneSidedClusterScenario { control, ..base.clone() });
     let shown = simulate(context, scenarios.to_vec(), sim::run)?;
     let mut runs = Vec::new();
     for ((scenario, shown), done) in scenarios.iter().zip(shown).zip(0..) {
@@ -100,7 +101,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let claims = claims(&runs[0], &runs[1]);
     let mut rows = Vec::new();
     for (run, (_, name)) in runs.iter().zip(RUNS) {
-        let RunPair { live: Live { before, after, .. }, simulated } = run;
+        let RunPair { live: LiveNodesRun { before, after, .. }, simulated } = run;
         let spans =
             [("before", before, 0..CHANGE_PERIOD), ("after", after, FOLLOWED..periods(simulated))];
         for (when, live, range) in spans {
@@ -118,8 +119,8 @@ fn periods(outcome: &OneSidedClusterReport) -> usize {
 }
 
 /// All periods of a run, one after the other.
-fn whole(live: &Live) -> OneSidedClusterReport {
-    let Live { before, moving, after, .. } = live;
+fn whole(live: &LiveNodesRun) -> OneSidedClusterReport {
+    let LiveNodesRun { before, moving, after, .. } = live;
     let samples = [&before.samples[..], &moving.samples, &after.samples].concat();
     OneSidedClusterReport { samples, ..before.clone() }
 }
@@ -139,25 +140,28 @@ fn faster(mut outcome: OneSidedClusterReport) -> OneSidedClusterReport {
 /// # Errors
 /// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
-fn run(scenario: &Scenario, context: &FigureContext) -> Result<Live, Failure> {
+fn run(
+    scenario: &OneSidedClusterScenario,
+    context: &FigureContext,
+) -> Result<LiveNodesRun, Failure> {
     let _priority_boost = PriorityBoost::raise();
     let (live, seconds) = timed(|| count(scenario, context.periods, &context.interrupt));
-    Ok(Live { seconds, ..live? })
+    Ok(LiveNodesRun { seconds, ..live? })
 }
 
 fn count(
-    scenario: &Scenario,
+    scenario: &OneSidedClusterScenario,
     periods: Option<usize>,
     interrupt: &Interrupt,
-) -> Result<Live, Failure> {
-    let Scenario { nics, period, window, nodes, .. } = scenario;
+) -> Result<LiveNodesRun, Failure> {
+    let OneSidedClusterScenario { nics, period, window, nodes, .. } = scenario;
     let kind = NodeSettings { nics, period: *period, window: *window, rules: SOUND };
-    let mut testbed = Testbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
+    let mut testbed = HaechiTestbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
     let (words, nodes) = (words(scenario), usize::from(*nodes));
     let mut processes =
         start(words.len(), |client| (&testbed.sockets()[client % nodes], words[client].clone()))?;
     processes.wait_until_ready(interrupt)?;
-    let busy = |testbed: &Testbed| [testbed.controller_us(), testbed.cpu_us()];
+    let busy = |testbed: &HaechiTestbed| [testbed.controller_us(), testbed.cpu_us()];
     let before = busy(&testbed);
     processes.go();
     let mut log = Log::of(words.len() / nodes, nodes, periods);
@@ -177,7 +181,7 @@ fn count(
     });
     result?;
     let [controller, node] = [0, 1].map(|at| (busy(&testbed)[at] - before[at]) / seconds / 1e4);
-    Ok(Live {
+    Ok(LiveNodesRun {
         controller_percent: controller,
         node_percent: node / nodes as f64,
         ..log.live(scenario)
@@ -185,7 +189,7 @@ fn count(
 }
 
 /// Arguments of the clients: one client for each tenant at each node.
-fn words(scenario: &Scenario) -> Vec<Vec<String>> {
+fn words(scenario: &OneSidedClusterScenario) -> Vec<Vec<String>> {
     let count = scenario.each().count();
     let moved = scenario.relocation.map_or(0, |relocation| relocation.by);
     let mut all = Vec::new();
@@ -200,7 +204,7 @@ fn words(scenario: &Scenario) -> Vec<Vec<String>> {
             words.extend(first.map(|count| format!("--demand={} iops", rate(count))));
             words.extend(later.map(|count| format!("--later={} iops", rate(count))));
             words.push("--pattern=constant".into());
-            words.extend((scenario.control == Control::None).then(|| "--bare".into()));
+            words.extend((scenario.control == NodesControl::None).then(|| "--bare".into()));
             words.push(format!("--seed={}", scenario.seed + all.len() as u64));
             all.push(words);
         }
@@ -231,7 +235,7 @@ impl Log {
         }
     }
 
-    fn take(&mut self, client: usize, row: Row) {
+    fn take(&mut self, client: usize, row: ReportRow) {
         let (tenant, node) = (client / self.nodes.len(), client % self.nodes.len());
         self.newest[node] = self.newest[node].max(row.period);
         self.nodes[node].take(tenant, row);
@@ -256,7 +260,7 @@ impl Log {
 
     /// The rows of all nodes in a period, counted from the move, by node and tenant, and whether it
     /// was quiet; `None` if a client slept through its end.
-    fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[Row]>, bool)> {
+    fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[ReportRow]>, bool)> {
         let (mut all, mut is_quiet) = (Vec::new(), true);
         for ((node, quiet), moved_from) in self.nodes.iter().zip(quiet).zip(&self.moved_from) {
             let number = moved_from.checked_add_signed(period)?;
@@ -267,10 +271,10 @@ impl Log {
         Some((all, is_quiet))
     }
 
-    fn live(&self, scenario: &Scenario) -> Live {
+    fn live(&self, scenario: &OneSidedClusterScenario) -> LiveNodesRun {
         let quiet: Vec<_> = self.nodes.iter().map(|node| node.quiet(scenario.period)).collect();
         let (before, skip, after) = (self.before as i64, SKIP as i64, self.after as i64);
-        let of = |range: Range<i64>| -> Vec<(Vec<&[Row]>, bool)> {
+        let of = |range: Range<i64>| -> Vec<(Vec<&[ReportRow]>, bool)> {
             range.filter_map(|period| self.at(&quiet, period)).collect()
         };
         let mut sides = [of(-before..0), of(skip..skip + after)];
@@ -282,10 +286,10 @@ impl Log {
             }
         }
         let rows = || sides.iter().flatten().flat_map(|(nodes, _)| nodes).copied().flatten();
-        let sum = |of: fn(&Row) -> u64| rows().map(of).sum::<u64>() as f64;
+        let sum = |of: fn(&ReportRow) -> u64| rows().map(of).sum::<u64>() as f64;
         let (data, control) = (sum(|row| row.data), sum(|row| row.control));
         let late = Span(rows().map(|row| row.late_in_sum).max().unwrap_or(0));
-        let outcome = |periods: &[(Vec<&[Row]>, bool)]| {
+        let outcome = |periods: &[(Vec<&[ReportRow]>, bool)]| {
             faster(OneSidedClusterReport {
                 seed: scenario.seed,
                 period: scenario.period,
@@ -293,7 +297,7 @@ impl Log {
                 samples: periods.iter().map(|(nodes, _)| sample(nodes)).collect(),
             })
         };
-        Live {
+        LiveNodesRun {
             before: outcome(&sides[0]),
             moving: outcome(&of(0..skip)),
             after: outcome(&sides[1]),
@@ -309,8 +313,8 @@ impl Log {
 }
 
 /// A period, from rows by node and tenant.
-fn sample(nodes: &[&[Row]]) -> Sample {
-    let by_tenant = |of: fn(&Row) -> u64| {
+fn sample(nodes: &[&[ReportRow]]) -> Sample {
+    let by_tenant = |of: fn(&ReportRow) -> u64| {
         let tenants = 0..nodes.first().map_or(0, |rows| rows.len());
         tenants.map(|tenant| nodes.iter().map(|rows| of(&rows[tenant])).collect()).collect()
     };
@@ -319,8 +323,8 @@ fn sample(nodes: &[&[Row]]) -> Sample {
 
 /// Load of all clients' reads and control operations on the nodes, in thousands of reads per
 /// second.
-fn link(live: &Live) -> f64 {
-    let Live { before, after, control_percent, .. } = live;
+fn link(live: &LiveNodesRun) -> f64 {
+    let LiveNodesRun { before, after, control_percent, .. } = live;
     let total = (before.total() + after.total()) / 2.0;
     kilo(total) * (1.0 + control_percent / (100.0 - control_percent) / SMALL)
 }
@@ -337,7 +341,7 @@ fn most(percents: &[f64]) -> f64 {
 fn claims(bare: &RunPair, split: &RunPair) -> Vec<Claim> {
     let lost = [&bare.live.before, &bare.live.after].map(|seen| most(&missing(seen)));
     let lost = most(&lost);
-    let Live { before, moving, after, .. } = &split.live;
+    let LiveNodesRun { before, moving, after, .. } = &split.live;
     let [before, moving, after] = [before, moving, after].map(missing);
     let apart = apart(&split.live, &split.simulated);
     let keeps = |when: &str, missing: &[f64]| at_most(when, "% missing", KEPT, missing);
@@ -378,7 +382,7 @@ fn claims(bare: &RunPair, split: &RunPair) -> Vec<Claim> {
 /// Claims about the cost of control: of the nodes' capacity, and of processors.
 fn costs(bare: &RunPair, split: &RunPair) -> [Claim; 2] {
     let used = link(&split.live) / link(&bare.live) * 100.0;
-    let Live { control_percent, controller_percent, node_percent, .. } = split.live;
+    let LiveNodesRun { control_percent, controller_percent, node_percent, .. } = split.live;
     [
         claim(
             &[bare, split],
@@ -408,7 +412,7 @@ const MUCH: usize = 5;
 
 /// By how much what each of the first tenants reads, and all together, is apart from what is
 /// simulated, in percent.
-fn apart(live: &Live, simulated: &OneSidedClusterReport) -> Vec<f64> {
+fn apart(live: &LiveNodesRun, simulated: &OneSidedClusterReport) -> Vec<f64> {
     let sides = [(&live.before, 0..CHANGE_PERIOD), (&live.after, FOLLOWED..periods(simulated))];
     let grouped = |mut each: Vec<f64>| {
         let all = each.iter().sum();
@@ -430,12 +434,12 @@ fn claim<const N: usize>(
     measured: Value,
     checks: [Check; N],
 ) -> Claim {
-    let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
+    let sum = |of: fn(&LiveNodesRun) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
     let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
     let numbers = with_periods(measured, SLOWED, periods, late);
     let disturbance = quiet::disturbance(periods[0] - periods[1], periods[0]);
-    let source = Source {
+    let source = ClaimSource {
         paper: "haechi",
         figure: "nodes",
         world: LIVE,
@@ -451,8 +455,8 @@ mod tests {
     use super::*;
     use crate::experiment::verdict::Verdict;
 
-    fn scenario() -> Scenario {
-        Scenario::parse(NODES).unwrap().slowed(SLOWED)
+    fn scenario() -> OneSidedClusterScenario {
+        OneSidedClusterScenario::parse(NODES).unwrap().slowed(SLOWED)
     }
 
     #[test]
@@ -471,7 +475,7 @@ mod tests {
         assert!(has(20, "--client=5") && !all[20].concat().contains("--demand"));
         assert!(!all.concat().concat().contains("--bare"));
         assert!(
-            words(&Scenario { control: Control::None, ..scenario() })[39]
+            words(&OneSidedClusterScenario { control: NodesControl::None, ..scenario() })[39]
                 .contains(&"--bare".into())
         );
     }
@@ -525,7 +529,7 @@ mod tests {
             samples: outcome.samples[range].to_vec(),
             ..outcome.clone()
         };
-        let live = Live {
+        let live = LiveNodesRun {
             before: part(0..CHANGE_PERIOD),
             moving: part(CHANGE_PERIOD..FOLLOWED),
             after: part(FOLLOWED..periods(&outcome)),

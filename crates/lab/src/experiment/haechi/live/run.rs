@@ -24,12 +24,12 @@ use tidegate_sim::one_sided::{
 };
 
 use super::super::tenths;
-use super::testbed::{BACKGROUND_TENANT, Testbed, tenant};
+use super::testbed::{BACKGROUND_TENANT, HaechiTestbed, tenant};
 use super::{Live, SLOWED};
 use crate::experiment::child::cannot_start;
 use crate::experiment::paper::timed;
 use crate::experiment::quiet::PriorityBoost;
-use crate::kv::{ClientProcesses, Row};
+use crate::kv::{ClientProcesses, ReportRow};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -55,7 +55,7 @@ pub(super) struct LiveRun {
 }
 
 /// Rows of one period, one per client; `None` for a client that has not reported yet.
-type PeriodRows = Vec<Option<Row>>;
+type PeriodRows = Vec<Option<ReportRow>>;
 
 /// Periods, as clients report them.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ pub(super) struct PeriodLog {
     has_reported: Vec<bool>,
     open: BTreeMap<u64, PeriodRows>,
     /// The periods that all clients reported, in their order, without the first.
-    whole: Vec<Vec<Row>>,
+    whole: Vec<Vec<ReportRow>>,
     is_warm: bool,
 }
 
@@ -73,7 +73,7 @@ impl PeriodLog {
     }
 
     /// Takes in a client's report. Its first row is of a part of a period.
-    pub(super) fn take(&mut self, client: usize, row: Row) {
+    pub(super) fn take(&mut self, client: usize, row: ReportRow) {
         if !std::mem::replace(&mut self.has_reported[client], true) {
             return;
         }
@@ -85,7 +85,7 @@ impl PeriodLog {
         if reported.iter().all(Option::is_some) {
             // Periods before this one stay incomplete: a client slept through the end of one.
             self.open = self.open.split_off(&number);
-            let whole: Vec<Row> =
+            let whole: Vec<ReportRow> =
                 self.open.remove(&number).into_iter().flatten().flatten().collect();
             if std::mem::replace(&mut self.is_warm, true) {
                 self.whole.push(whole);
@@ -94,14 +94,14 @@ impl PeriodLog {
     }
 
     /// The periods that all clients have reported.
-    pub(super) fn whole(&self) -> &[Vec<Row>] {
+    pub(super) fn whole(&self) -> &[Vec<ReportRow>] {
         &self.whole
     }
 
     /// Whether each whole period was quiet: the machine scheduled every client.
     pub(super) fn quiet(&self, length: Span) -> Vec<bool> {
-        let calm = |rows: &Vec<Row>| {
-            let off = |row: &Row| row.nanoseconds.abs_diff(length.0);
+        let calm = |rows: &Vec<ReportRow>| {
+            let off = |row: &ReportRow| row.nanoseconds.abs_diff(length.0);
             rows.iter().all(|row| row.late_in_sum <= LATE.0 && off(row) <= LATE.0)
         };
         let calm: Vec<bool> = self.whole.iter().map(calm).collect();
@@ -122,7 +122,7 @@ pub(super) fn run(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure
 
 fn count(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure> {
     let LiveRun { scenario, window, periods, job } = plan;
-    let mut testbed = Testbed::start(scenario, *window, interrupt)?;
+    let mut testbed = HaechiTestbed::start(scenario, *window, interrupt)?;
     let words = words(plan);
     let mut processes =
         start(words.len(), |client| (&testbed.sockets()[0], words[client].clone()))?;
@@ -163,7 +163,7 @@ fn count(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure> {
 }
 
 /// A row of a client that got back what was stored.
-pub(super) fn expect_right(row: Row) -> Result<Row, Failure> {
+pub(super) fn expect_right(row: ReportRow) -> Result<ReportRow, Failure> {
     match row.wrong {
         0 => Ok(row),
         _ => Err(Failure::new(Code::Failure, "values came back that were never stored there")),
@@ -228,7 +228,7 @@ fn live(plan: &LiveRun, period_log: &PeriodLog, node: f64) -> Live {
     // Where time is an axis, no period is left out.
     let chooses = job.is_none() && 2 * count >= *periods;
     let rows = || period_log.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
-    let sample = |rows: &Vec<Row>| Sample {
+    let sample = |rows: &Vec<ReportRow>| Sample {
         completed: rows.iter().map(|row| row.operations * u64::from(SLOWED)).collect(),
         background: 0,
     };

@@ -15,7 +15,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 /// The data nodes. Fields are dropped, and so ended, in their order.
-pub(super) struct Testbed {
+pub(super) struct HaechiTestbed {
     nodes: Vec<Child>,
     controller: Controller,
     sockets: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub(super) fn tenant(client: u64) -> String {
 /// The tenant of background jobs, which has no reservation.
 pub(super) const BACKGROUND_TENANT: &str = "besides";
 
-impl Testbed {
+impl HaechiTestbed {
     /// Starts a data node that is as fast as the scenario's RNICs, with its tenants.
     ///
     /// # Errors

@@ -3,12 +3,12 @@
 use super::run::{PeriodLog, words};
 use super::*;
 use crate::experiment::verdict::Verdict;
-use crate::kv::Row;
+use crate::kv::ReportRow;
 
 /// A client's report of a period that took `ms` milliseconds.
-pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
+pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> ReportRow {
     let millisecond = Span::MILLISECOND.0;
-    let mut row = Row::new();
+    let mut row = ReportRow::new();
     (row.period, row.operations, row.nanoseconds) = (period, operations, ms * millisecond);
     row.late_in_sum = late_ms * millisecond;
     row
