@@ -132,7 +132,9 @@ impl InFlight {
         };
         let is_whole = sub_requests.len() == 1;
         let (volume, tag) = (request.volume, tag(&request));
-        for SubRequest { ticket: sub_request, piece } in sub_requests {
+        for SubRequest { ticket: sub_request, piece, is_first } in sub_requests {
+            // A further stripe at the same node is no operation of its own there.
+            let tag = if is_first { tag } else { Tag { cost: 0, ..tag } };
             let buffer = match command {
                 // Allocated here and not before: the request was admitted.
                 Command::Read => Buffer::with_length(piece.length as usize),

@@ -123,6 +123,20 @@ fn a_flush_goes_to_every_part_and_one_fault_is_enough() {
     assert_eq!((parts, completed.outcome), (vec![2, 0, 1], Err(Fault::NoSpace)));
 }
 
+/// Ten stripes over three nodes are three operations: the others carry no cost.
+#[test]
+fn a_request_over_many_stripes_costs_something_once_at_each_part() {
+    for command in [Command::Read, Command::Write { durable: false }] {
+        let mut costs = [const { Vec::new() }; 3];
+        let completed = run(3, request(command, 4096, 10 * 4096), &[], |part, job| {
+            costs[part as usize].push(job.tag.cost);
+        });
+        assert_eq!(completed.outcome, Ok(()));
+        let whole = 10 * 4096;
+        assert_eq!(costs, [vec![whole, 0, 0], vec![whole, 0, 0, 0], vec![whole, 0, 0]]);
+    }
+}
+
 #[test]
 fn a_read_that_brings_less_is_a_fault_and_not_old_memory() {
     for parts in [1, 2] {

@@ -143,7 +143,8 @@ pub struct Tag {
     /// The operation of the request.
     pub operation: Operation,
     /// The cost of the request: bytes for data, keys for keys and values, and operations for the
-    /// rest. One system call moves less than 2 GiB, so 32 bits hold it.
+    /// rest; zero for a part of a request that counts as an operation with another part. One system
+    /// call moves less than 2 GiB, so 32 bits hold it.
     pub cost: u32,
     /// Cost that its tenant was served elsewhere since its last request to this node (DSFQ §4);
     /// zero before a gateway has set it.

@@ -92,6 +92,9 @@ pub struct SubRequest {
     pub ticket: u64,
     /// Which part, where in it, and which bytes of the request.
     pub piece: PartRange,
+    /// Whether it is the first one of its request for its part. A request is one operation at each
+    /// node, however many stripes of it lie there.
+    pub is_first: bool,
 }
 
 /// The one answer to a request.
@@ -159,7 +162,7 @@ impl<F: Copy> Gateway<F> {
                     return Err(Refusal::OutOfRange);
                 }
                 if let Some(piece) = layout.whole(offset, length) {
-                    return Ok(SubRequests { ticket, runs: Runs::One(Some(piece)) });
+                    return Ok(SubRequests { ticket, runs: Runs::One(Some(piece)), firsts: 1 });
                 }
                 match extent {
                     RequestExtent::Bytes { .. } => Runs::Chunks(layout.chunks(offset, length)),
@@ -173,7 +176,7 @@ impl<F: Copy> Gateway<F> {
             Runs::One(_) => ticket,
             runs => self.split(ticket, runs.left())?,
         };
-        Ok(SubRequests { ticket, runs })
+        Ok(SubRequests { ticket, runs, firsts: layout.parts() })
     }
 
     /// Takes the answer to a sub-request. If it is the last one of its request, returns the
@@ -293,6 +296,8 @@ pub struct SubRequests {
     /// The next one's.
     ticket: u64,
     runs: Runs,
+    /// How many of the next are the first for their part: stripes go over all parts in turn.
+    firsts: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -328,9 +333,10 @@ impl Iterator for SubRequests {
                 whole_part(*next - 1)
             }),
         }?;
-        let ticket = self.ticket;
+        let (ticket, is_first) = (self.ticket, self.firsts > 0);
         self.ticket += 1;
-        Some(SubRequest { ticket, piece })
+        self.firsts = self.firsts.saturating_sub(1);
+        Some(SubRequest { ticket, piece, is_first })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -23,7 +23,8 @@ fn a_request_in_one_stripe_is_its_own_sub_request() {
     assert_eq!(sub_requests.len(), 1);
     let sub_request = sub_requests.next().unwrap();
     let piece = PartRange { part: 1, offset: KIB, length: 1024, at: 0 };
-    assert_eq!((sub_request, sub_requests.next()), (SubRequest { ticket: 7, piece }, None));
+    let whole = SubRequest { ticket: 7, piece, is_first: true };
+    assert_eq!((sub_request, sub_requests.next()), (whole, None));
     let answer = gateway.on_answer(7, Err(3)).unwrap();
     assert_eq!(answer, Answer { ticket: 7, outcome: Err(3) });
     assert_eq!(gateway.slots.len(), 0, "no table knows of it");

@@ -136,10 +136,12 @@ fn units(command: Command, length: u32, tag: &Tag) -> u32 {
 }
 
 /// As how many operations a request counts where its size does not matter: several keys as one
-/// each.
+/// each, and a transfer without a cost in its tag as none. A gateway sends one such sub-request for
+/// each further stripe of a request at the same node.
 fn operations(command: Command, length: u32, tag: &Tag) -> u32 {
     match command {
         Command::KeyValue => tag.cost.min(length).max(1),
+        Command::Read | Command::Write { .. } => tag.cost.min(1),
         _ => 1,
     }
 }
@@ -152,17 +154,15 @@ mod tests {
 
     #[test]
     fn a_request_costs_what_it_moves_and_each_of_its_keys() {
-        let units = |command, length, cost| {
-            let tag = Tag {
-                tenant: TenantId(1),
-                context: ContextId::NONE,
-                class: Class::Medium,
-                operation: Operation::Read,
-                cost,
-                delay: 0,
-            };
-            super::units(command, length, &tag)
+        let tag = |cost| Tag {
+            tenant: TenantId(1),
+            context: ContextId::NONE,
+            class: Class::Medium,
+            operation: Operation::Read,
+            cost,
+            delay: 0,
         };
+        let units = |command, length, cost| super::units(command, length, &tag(cost));
         assert_eq!(units(Command::Read, 4 << 10, 4 << 10), 1);
         assert_eq!(units(Command::Read, (128 << 10) + 1, 0), 2);
         assert_eq!(units(Command::Flush, 0, 1), 1);
@@ -170,5 +170,11 @@ mod tests {
         assert_eq!(units(Command::KeyValue, 600, 1), 1);
         assert_eq!(units(Command::KeyValue, 300 << 10, 1), 3, "a large value");
         assert_eq!(units(Command::KeyValue, 6, u32::MAX), 6, "a tag that cannot be");
+        let operations =
+            |command, cost| super::operations(command, 4 << 10, &Tag { cost, ..tag(0) });
+        assert_eq!(operations(Command::Read, 1 << 20), 1);
+        assert_eq!(operations(Command::Write { durable: true }, 0), 0, "a further stripe");
+        assert_eq!(operations(Command::KeyValue, 100), 100, "a get of a hundred keys");
+        assert_eq!([Command::Flush, Command::Map].map(|command| operations(command, 0)), [1, 1]);
     }
 }

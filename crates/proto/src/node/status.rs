@@ -192,11 +192,6 @@ fn tenant_status<J, T: Threading>(
     name: &str,
     slot: Slot,
 ) -> TenantStatus {
-    // A unit that does not bind has no tokens to show.
-    let reserved = |counts: PeriodGrant| match counts.reserved {
-        u64::MAX => 0,
-        reserved => reserved,
-    };
     let allowed = |counts: PeriodGrant| (counts.allowed != u64::MAX).then_some(counts.allowed);
     shards.read(slot.shard(), |scheduler| {
         let (counters, counts) = (scheduler.counters(now, slot), scheduler.counts(slot));
@@ -206,14 +201,14 @@ fn tenant_status<J, T: Threading>(
             served: counters.served,
             served_before: counters.served_before,
             served_total: counters.total,
-            reserved: reserved(counts),
+            reserved: counts.reserved,
             allowed: allowed(counts),
             waiting: counters.waiting,
             demand: counters.waiting,
             bytes: bytes.map(|(counters, counts)| ByteStatus {
                 served: counters.served,
                 served_before: counters.served_before,
-                reserved: reserved(counts),
+                reserved: counts.reserved,
                 allowed: allowed(counts),
             }),
         }

@@ -24,6 +24,15 @@ use tidegate_model::{Span, TenantIndex, Time, Waits};
 use super::shards::{Shards, SlotGrant};
 use super::threads::Threading;
 use crate::cluster::message::{NodeReport, Share, TenantPlan, TenantReport, UNITS};
+use crate::data::pieces::PIECE;
+
+/// The tokens of bytes that a reservation in bytes alone spends on an operation at least: of 4 KiB,
+/// the block of most programs and of data nodes, where the same holds.
+const OPERATION_TOKENS_MIN: u64 = (4 << 10) / BYTES_PER_TOKEN;
+
+/// The tokens of bytes for which an operation of a reservation in operations alone stands at most:
+/// those of one piece, as where no resource is named.
+const OPERATION_TOKENS_MAX: u64 = PIECE as u64 / BYTES_PER_TOKEN;
 
 /// The counters of a tenant's slot, with those of bytes if they are counted.
 pub(super) type Counters = (SlotCounters, Option<ByteCounters>);
@@ -185,16 +194,17 @@ impl Tenant {
         PeriodGrant { reserved, allowed }
     }
 
-    /// The counts in force, as its scheduler takes them: a unit without a reservation beside one in
-    /// the other does not bind.
+    /// The counts in force, as its scheduler takes them. A reservation in one unit alone bounds the
+    /// other unit, too: else flushes, which move no bytes, or operations of 32 MiB would go before
+    /// every other tenant without an end.
     pub(super) fn slot_grant(&self) -> SlotGrant {
-        let [units, bytes] = UNITS.map(|unit| {
-            let counts = self.holds.of(unit);
-            match self.is_reserved_elsewhere(unit) {
-                true => PeriodGrant { reserved: u64::MAX, ..counts },
-                false => counts,
-            }
-        });
+        let [mut units, mut bytes] = UNITS.map(|unit| self.holds.of(unit));
+        if self.is_reserved_elsewhere(Unit::Operations) {
+            units.reserved = bytes.reserved.div_ceil(OPERATION_TOKENS_MIN);
+        }
+        if self.is_reserved_elsewhere(Unit::Bytes) {
+            bytes.reserved = units.reserved.saturating_mul(OPERATION_TOKENS_MAX);
+        }
         SlotGrant { units, bytes: self.plan.bytes.map(|_| bytes) }
     }
 

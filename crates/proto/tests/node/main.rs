@@ -10,5 +10,6 @@ mod limits;
 mod one_by_one;
 mod periods;
 mod plans;
+mod reserves;
 mod switches;
 mod world;

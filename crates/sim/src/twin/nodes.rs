@@ -271,6 +271,9 @@ impl TwinSim {
             let node = volume.nodes[sub_request.piece.part as usize];
             let length = sub_request.piece.length;
             let mut tag = tag(owner, request.operation, length);
+            if !sub_request.is_first {
+                tag.cost = 0;
+            }
             let work = command.work(&cluster.cost, length, &tag);
             tag.delay = gateway.elsewhere[tenant].sent(node.index(), work);
             let own = SubRequest { gateway: client.gateway, ticket: sub_request.ticket };

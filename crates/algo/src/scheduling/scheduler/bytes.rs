@@ -4,9 +4,8 @@
 //! Elsewhere the cost of a request is all that is counted, and large requests cost more. Here a
 //! request takes tokens of both accounts. It is *eligible* while tokens of both are left and both
 //! paces let it, and *reserved* while reservation tokens of both are left. So a limit in either
-//! unit holds, and no reservation in one unit lets a tenant exceed its reservation in the other. A
-//! unit in which a tenant has no reservation beside one in the other must not bind: its count is
-//! [`u64::MAX`].
+//! unit holds, and no reservation in one unit lets a tenant exceed its reservation in the other.
+//! For a tenant with a reservation in one unit alone the caller derives a count of the other.
 //!
 //! A large request is served in pieces, each of which waits for its turn. The first one takes the
 //! token of the operation; the others take none, but wait while none is left.
