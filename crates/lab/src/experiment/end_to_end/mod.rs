@@ -9,8 +9,8 @@
 //! ```
 //!
 //! At each of the four a backup without a promise asks for all that it can get. A [`plan`] says who
-//! is promised what, and which gates an act has. The [`testbed`] starts what an act needs, [`loads`]
-//! put it under load, and each load's own account ([`series`]) is compared with its promise
+//! is promised what, and which gates an act has. The [`testbed`] starts what an act needs, and
+//! [`loads`] put it under load. Each load's own account ([`series`]) is compared with its promise
 //! ([`score`]).
 
 use std::fs;
