@@ -26,11 +26,12 @@ validate-ns3: ## Compare the simulated network with ns-3 (some ten minutes of a 
 	-@scripts/setup.sh ns3
 	@cargo xtask ns3
 
-demo: ## Four tenants on one disk: without control, with static limits, under Tidegate.
+demo: ## Four tenants on one disk, then one policy along the whole way of a request.
 	@scripts/setup.sh demo
 	cargo build --release --locked --package tidegate --package tidegate-lab \
 		--package tidegate-preload
 	target/release/tidegate-lab demo
+	target/release/tidegate-lab demo end-to-end --short
 
 bench: ## Measure Tidegate beside its peers.
 	@scripts/setup.sh bench

@@ -23,40 +23,40 @@ usage() {
 # manager): where it is there, the package is not needed.
 packages() {
     cat <<'LIST'
-gcc                  | every           | links Rust programs, builds the C programs that tests run
-libc6-dev            | every           | C headers and start files, for the same
-make                 | test            | the C example is built as its readers would build it
-git                  | test            | a real program that tests run under a policy
-python3              | test            | a real program that tests run under a policy
-python3-pip          | test            | installs the Python package as its users do | pip
-tar                  | test            | a real program that tests run under a policy
-rsync                | test            | a real program that tests run under a policy
-sqlite3              | test            | a real program that tests run under a policy
-qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
-libnbd-bin           | test guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
-e2fsprogs            | test            | a file system on a volume
-iproute2             | test verbs      | two machines in one, and an RDMA device in software
-fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
-rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
-default-jre-headless | test            | a real program that tests run under a policy | java
-nodejs               | test            | a real program that tests run under a policy | node
-fio                  | test demo bench | the tenants: real I/O of every kind
-libaio-dev           | test            | a test program that submits through libaio
-liburing-dev         | test            | a test program that submits through liburing
-memcached            | test bench ycsb | what stands behind a key-value node
-libmemcached-tools   | test            | memccapable, memcaslap: clients of the gateway
-qemu-system-x86      | guest verbs     | virtual machines: one on a volume, one with RDMA
-busybox-static       | guest verbs     | all that runs in it
-libibverbs1          | verbs           | one-sided access over RDMA
-ibverbs-providers    | verbs           | RDMA in software, for the same
-maven                | ycsb            | fetches YCSB and builds its binding | mvn
-default-jdk-headless | ycsb            | compiles and runs both | javac
-nbdkit               | bench           | a block server, the peer in the table of the path
-g++                  | bench ns3       | builds the peer below
-libns3-dev           | bench ns3       | another network simulator, to compare ours with
-librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
-python3-venv         | bench           | OR-tools from PyPI, a peer in the table of pShift
-nutcracker           | bench           | the stock proxy of memcached, a peer in the table of paths
+gcc                  | every                | links Rust programs, builds the C programs that tests run
+libc6-dev            | every                | C headers and start files, for the same
+make                 | test                 | the C example is built as its readers would build it
+git                  | test                 | a real program that tests run under a policy
+python3              | test                 | a real program that tests run under a policy
+python3-pip          | test                 | installs the Python package as its users do | pip
+tar                  | test                 | a real program that tests run under a policy
+rsync                | test                 | a real program that tests run under a policy
+sqlite3              | test                 | a real program that tests run under a policy
+qemu-utils           | test                 | qemu-img, qemu-io: clients of the shim and the gateway
+libnbd-bin           | test demo guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
+e2fsprogs            | test demo            | a file system on a volume
+iproute2             | test verbs           | two machines in one, and an RDMA device in software
+fuse3                | test                 | fusermount3, which nbdfuse needs unless it is root's
+rocksdb-tools        | test bench           | db_bench: threads with names, files with write hints
+default-jre-headless | test                 | a real program that tests run under a policy | java
+nodejs               | test                 | a real program that tests run under a policy | node
+fio                  | test demo bench      | the tenants: real I/O of every kind
+libaio-dev           | test                 | a test program that submits through libaio
+liburing-dev         | test                 | a test program that submits through liburing
+memcached            | test demo bench ycsb | what stands behind a key-value node
+libmemcached-tools   | test                 | memccapable, memcaslap: clients of the gateway
+qemu-system-x86      | guest verbs          | virtual machines: one on a volume, one with RDMA
+busybox-static       | guest verbs          | all that runs in it
+libibverbs1          | verbs                | one-sided access over RDMA
+ibverbs-providers    | verbs                | RDMA in software, for the same
+maven                | ycsb                 | fetches YCSB and builds its binding | mvn
+default-jdk-headless | ycsb                 | compiles and runs both | javac
+nbdkit               | bench                | a block server, the peer in the table of the path
+g++                  | bench ns3            | builds the peer below
+libns3-dev           | bench ns3            | another network simulator, to compare ours with
+librocksdb-dev       | bench                | RocksDB's rate limiter, a peer in the table of buckets
+python3-venv         | bench                | OR-tools from PyPI, a peer in the table of pShift
+nutcracker           | bench                | the stock proxy of memcached, a peer in the table of paths
 LIST
 }
 

@@ -69,6 +69,10 @@ struct EndToEnd {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     short: bool,
 
+    /// Run only this act, by its number; repeated for several
+    #[arg(long, value_name = "NUMBER", conflicts_with = "short", value_parser = act)]
+    act: Vec<usize>,
+
     /// Where the page with timelines goes
     #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
     #[arg(default_value = "out/demo")]
@@ -141,9 +145,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 const ACT_SECONDS: [u64; 2] = [20, 12];
 
 fn end_to_end(wanted: EndToEnd, common: &Common) -> Result<ExitCode, Failure> {
-    let EndToEnd { seconds, short: is_short, out } = wanted;
+    let EndToEnd { seconds, short: is_short, act: acts, out } = wanted;
     let seconds = seconds.unwrap_or(ACT_SECONDS[usize::from(is_short)]);
-    let options = end_to_end::Options { seconds, is_short, out, json: common.json };
+    let options = end_to_end::Options { seconds, is_short, acts, out, json: common.json };
     let outcome = end_to_end::run(&options)?;
     if common.json {
         outcome.rows().iter().try_for_each(output::print_json)?;
@@ -154,6 +158,11 @@ fn end_to_end(wanted: EndToEnd, common: &Common) -> Result<ExitCode, Failure> {
         // The table has the reason.
         None => Err(Failure::silent(Code::Missed)),
     }
+}
+
+fn act(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=end_to_end::ACT_COUNT).contains(number));
+    number.ok_or_else(|| format!("acts have the numbers 1 to {}", end_to_end::ACT_COUNT))
 }
 
 fn unproven(why: String) -> Failure {

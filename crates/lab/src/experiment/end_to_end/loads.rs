@@ -142,7 +142,9 @@ fn fio(load: Load, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means,
         PathBuf::from(path)
     });
     // What the act before left is none of this one.
-    [&log, &report].map(|path| drop(fs::remove_file(path)));
+    for path in [&log, &report] {
+        let _ = fs::remove_file(path);
+    }
     let words = [
         "--thread",
         "--rw=randread",
@@ -167,7 +169,9 @@ fn fio(load: Load, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means,
         add(format!("--filename={}", testbed.mount_point().join(file).display()));
         // A thread for each request, as most programs have.
         add(format!("--numjobs={}", load.depth()));
-        ["--ioengine=psync", "--direct=1", "--bs=4k"].map(|word| add(word.into()));
+        for word in ["--ioengine=psync", "--direct=1", "--bs=4k"] {
+            add(word.into());
+        }
         add(format!("--size={FILE_MIB}M"));
     } else {
         let (volume, bytes) = match load {

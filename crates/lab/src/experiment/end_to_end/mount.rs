@@ -20,16 +20,31 @@ const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// What was set up so far. Dropping it takes that down in the other order.
 pub(super) struct Mount {
     root: PathBuf,
-    is_mounted: bool,
     device: Option<String>,
     /// The folder with the volume as a file.
     folder: PathBuf,
     fuse: Option<Child>,
 }
 
-fn run(program: &str, arguments: &[&str], message: &str) -> Result<String, Failure> {
+/// Runs a command to its end, and returns what it printed.
+fn output(program: &str, arguments: &[&str], message: &str) -> Result<String, Failure> {
     let output = child::output(Command::new(program).args(arguments), message)?;
     Ok(String::from_utf8_lossy(&output).trim().to_owned())
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If it fails. Ctrl-C on the terminal ends it too; then that is the reason.
+pub(super) fn run(
+    program: &str,
+    arguments: &[&str],
+    message: &str,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let output = output(program, arguments, message);
+    interrupt.check()?;
+    output.map(drop)
 }
 
 /// Runs a command of which a failure has no effect but to be tried again.
@@ -37,6 +52,12 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether something is mounted there: the kernel's list writes blanks as `\040`.
+fn is_mounted(path: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.contains(&format!(" {} ", path.replace(' ', "\\040")))
 }
 
 fn until(done: impl Fn() -> bool) -> bool {
@@ -67,8 +88,7 @@ impl Mount {
         made.map_err(|error| {
             Failure::new(Code::Failure, "cannot make a folder to mount at").cause(error)
         })?;
-        let mut mount =
-            Self { root: root.into(), is_mounted: false, device: None, folder, fuse: None };
+        let mut mount = Self { root: root.into(), device: None, folder, fuse: None };
         let file = mount.folder.join("nbd");
         let start = Start {
             name: "nbdfuse".into(),
@@ -79,18 +99,19 @@ impl Mount {
         mount.fuse = Some(Child::start_listening(&start, &file, scratch.path(), interrupt)?);
         let file = file.display().to_string();
         let arguments = ["--find", "--show", "--direct-io=on", &file];
-        let device = run("losetup", &arguments, "there is no loop device to be had")?;
-        mount.device = Some(device.clone());
+        let device = output("losetup", &arguments, "there is no loop device to be had");
+        // From here on it is detached whatever happens.
+        mount.device = device.as_ref().ok().cloned();
+        interrupt.check()?;
+        let device = device?;
         if !is_formatted {
             let options = ["-q", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"];
             let arguments = [&options[..], &[&device]].concat();
-            run("mkfs.ext4", &arguments, "cannot make a file system on the volume")?;
+            run("mkfs.ext4", &arguments, "cannot make a file system on the volume", interrupt)?;
         }
         let root = root.display().to_string();
         let arguments = ["-o", "noatime", &device, &root];
-        run("mount", &arguments, "cannot mount the volume")?;
-        mount.is_mounted = true;
-        interrupt.check()?;
+        run("mount", &arguments, "cannot mount the volume", interrupt)?;
         Ok(mount)
     }
 }
@@ -102,14 +123,16 @@ impl Drop for Mount {
         let unmount = |path: &str| {
             until(|| succeeds("umount", &[path])) || succeeds("umount", &["--lazy", path])
         };
-        if self.is_mounted {
+        if is_mounted(&root) {
             unmount(&root);
         }
         if let Some(device) = &self.device {
             succeeds("losetup", &["--detach", device]);
         }
         if let Some(mut fuse) = self.fuse.take() {
-            unmount(&folder);
+            if is_mounted(&folder) {
+                unmount(&folder);
+            }
             fuse.end();
         }
     }

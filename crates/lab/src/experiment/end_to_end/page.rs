@@ -15,14 +15,14 @@ pub(super) fn render(results: &[(ActRecording, ActScore)], load: f64) -> String 
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>One promise along the whole way: Tidegate</title>\n<style>\n{STYLE}</style>\n<main>\n\
-         <h1>One promise along the whole way</h1>\n\
-         <p class=\"lead\">One policy promises a database on a mounted file system, a client of NBD, \
-         a client of memcached and a client of a data node their part. At each of the four a backup \
-         asks for all that it can get. Acts differ only in the gates that are on.</p>\n\
-         <p class=\"means\">The machine had a load of {load:.1} before. A promise is kept in a second \
-         if the tenant was served 97 % of it, by its own account. Seconds in which the kernel kept \
-         the run from a processor for more than 20 ms do not count.</p>\n"
+         <title>One promise along the whole way: Tidegate</title>\n<style>\n{STYLE}</style>\n\
+         <main>\n<h1>One promise along the whole way</h1>\n\
+         <p class=\"lead\">One policy promises a database on a mounted file system, a client of \
+         NBD, a client of memcached and a client of a data node their part. At each of the four a \
+         backup asks for all that it can get. Acts differ only in the gates that are on.</p>\n\
+         <p class=\"means\">The machine had a load of {load:.1} before. A promise is kept in a \
+         second if the tenant was served 97 % of it, by its own account. Seconds in which the \
+         kernel kept the run from a processor for more than 20 ms do not count.</p>\n"
     );
     for sentence in report::sentences(results) {
         let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(&sentence));

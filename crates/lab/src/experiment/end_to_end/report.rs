@@ -201,9 +201,9 @@ mod tests {
         let (recording, score) = result(EVERYTHING);
         let rows = rows(&recording, &score);
         assert_eq!(rows.len(), 5);
-        assert_eq!(rows[0]["promised_operations_per_second"], json!([300, 400]));
-        assert_eq!(rows[0]["had_operations_per_second"], json!([300.0, 400.0]));
-        assert_eq!(rows[2]["promised_bytes_per_second"], json!([18 << 20, 15 << 20]));
+        assert_eq!(rows[0]["promised_operations_per_second"], json!([180, 240]));
+        assert_eq!(rows[0]["had_operations_per_second"], json!([180.0, 240.0]));
+        assert_eq!(rows[2]["promised_bytes_per_second"], json!([9 << 20, 7 << 20]));
         assert_eq!(rows[0]["verdict"], "kept");
     }
 }

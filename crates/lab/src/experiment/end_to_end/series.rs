@@ -63,7 +63,8 @@ impl LoadSeries {
 }
 
 /// The amounts in fio's log of operations per second: lines of one job after those of another,
-/// each with its time in milliseconds and the rate since the line before.
+/// each with its time in milliseconds and the rate over the interval before. A job has no line for
+/// an interval without operations.
 pub(super) fn of_fio(text: &str, interval_ms: u64) -> Vec<Amount> {
     let line = |line: &str| {
         let mut fields = line.split(',').map(str::trim);
@@ -72,8 +73,9 @@ pub(super) fn of_fio(text: &str, interval_ms: u64) -> Vec<Amount> {
     let mut before: Option<u64> = None;
     let mut amounts = Vec::new();
     for (to_ms, rate) in text.lines().filter_map(line) {
-        // The next job's lines begin with an earlier time.
-        let from_ms = before.filter(|before| *before < to_ms).unwrap_or(to_ms - interval_ms);
+        // An interval may be late. The next job's lines begin with an earlier time.
+        let is_next = |before: &u64| *before < to_ms && to_ms - before < 2 * interval_ms;
+        let from_ms = before.filter(is_next).unwrap_or(to_ms.saturating_sub(interval_ms));
         amounts.push(Amount { from_ms, to_ms, count: rate * (to_ms - from_ms) as f64 / 1e3 });
         before = Some(to_ms);
     }
@@ -95,6 +97,13 @@ mod tests {
         assert_eq!(windows.len(), 1);
         assert!((windows[0].per_second() - 36.0).abs() < 0.1, "{windows:?}");
         assert_eq!(of_fio("no log\n", 200), []);
+    }
+
+    #[test]
+    fn intervals_without_operations_are_none() {
+        let amounts = of_fio("1200, 5, 0, 0, 0\n2000, 5, 0, 0, 0\n2250, 4, 0, 0, 0\n", 200);
+        let counts: Vec<f64> = amounts.iter().map(|amount| amount.count).collect();
+        assert_eq!(counts, [1.0, 1.0, 1.0]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 
-use super::mount::Mount;
+use super::mount::{self, Mount};
 use super::plan::{self, Act, KEYS, MEMCACHED, MEMORY, NBD};
-use crate::experiment::child::{self, Child, Start};
+use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
@@ -173,12 +173,11 @@ impl Testbed {
         let stand = self.stand(&plan::ACTS[0], false)?;
         for file in FILES {
             let path = self.mount_point().join(file);
-            let mut command = Command::new("fio");
-            command.args(["--name=fill", "--rw=write", "--bs=1M", "--end_fsync=1", "--eta=never"]);
-            command.arg(format!("--size={FILE_MIB}M"));
-            command.arg(format!("--filename={}", path.display()));
-            child::output(&mut command, "cannot write the database's files")?;
-            self.interrupt.check()?;
+            let size = format!("--size={FILE_MIB}M");
+            let name = format!("--filename={}", path.display());
+            let write = ["--name=fill", "--rw=write", "--bs=1M", "--end_fsync=1", "--eta=never"];
+            let arguments = [&write[..], &[&size, &name]].concat();
+            mount::run("fio", &arguments, "cannot write the database's files", &self.interrupt)?;
         }
         drop(stand);
         Ok(())
