@@ -11,8 +11,8 @@
 //! these and the controller's machine decide. A device serves what is let through, as [`Service`]
 //! says: as many requests at a time as it is said to, each for a time that is fixed, or varies as
 //! the cluster file's `model` does. Messages take no time, but for one that is the same for all
-//! requests. [`fit`] finds these times from a recording. Large requests are served in pieces, as at a
-//! live node.
+//! requests. [`fit`] finds these times from a recording. Large requests are served in pieces, as at
+//! a live node.
 //!
 //! **When a request is made.** The recording shows when a request came, and not why. There are two
 //! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it

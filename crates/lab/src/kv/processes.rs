@@ -114,7 +114,7 @@ impl ClientProcesses {
     ///
     /// # Errors
     /// If a client has ended, with its reason.
-    pub(crate) fn take(&mut self) -> Result<Vec<Row>, Failure> {
+    pub(crate) fn take(&mut self) -> Result<Vec<ReportRow>, Failure> {
         let mut rows = Vec::new();
         while let Ok((_, line)) = self.lines.try_recv() {
             match line {

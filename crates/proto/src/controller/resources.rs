@@ -31,21 +31,21 @@ pub(super) fn resources(
     waits: &RecentWaits,
 ) -> Vec<ResourceStatus> {
     let account = |resource: &Resource| {
-        let account = Account { policy, resource, status, waits };
+        let account = ResourceAccount { policy, resource, status, waits };
         account.status()
     };
     policy.resources.iter().map(account).collect()
 }
 
 /// One resource, and the state that its account is made from.
-struct Account<'a> {
+struct ResourceAccount<'a> {
     policy: &'a Policy,
     resource: &'a Resource,
     status: &'a Status,
     waits: &'a RecentWaits,
 }
 
-impl Account<'_> {
+impl ResourceAccount<'_> {
     fn status(&self) -> ResourceStatus {
         let gate = self.resource.gate();
         let tenants: Vec<PromiseStatus> =

@@ -5,7 +5,7 @@ use tidegate_model::{Class, Discipline, TenantIndex};
 use tidegate_proto::cluster::message::{BytePlan, Grant, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::PIECE;
-use tidegate_proto::node::Request;
+use tidegate_proto::node::NodeRequest;
 
 use crate::one_by_one::{OneByOne, tag};
 use crate::world::{NodeTestbed, at, first_grant, plan};
@@ -37,7 +37,7 @@ fn before_others(storm: BytePlan, (command, pieces, length): (Command, u32, u32)
     let [storm, other] = ["storm", "other"].map(|name| world.node.slot(name));
     let mut tag = tag(0);
     tag.class = Class::Urgent;
-    let request = |piece: u32| -> Request<u32> {
+    let request = |piece: u32| -> NodeRequest<u32> {
         let request = world.node.request(storm, (command, length), &tag, 0);
         if piece == 0 { request } else { request.continued() }
     };

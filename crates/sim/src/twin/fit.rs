@@ -70,20 +70,20 @@ pub fn fit(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<Fit>, P
     for at_once in STARTS {
         // A device has to reach the recorded rate, and no request is answered sooner than served.
         let needed = f64::from(at_once) * nodes / rate * Span::SECOND.0 as f64;
-        let times = Times {
+        let times = DeviceTimes {
             each: (!is_declared).then_some(needed.min(quick).max(1.0)),
             per_mib: 1.0,
             at_once,
             transit: quick / 4.0,
         };
         let Some(found) = search.from(times)? else { return Ok(None) };
-        let is_better = |best: &(f64, Times)| found.0 < best.0;
+        let is_better = |best: &(f64, DeviceTimes)| found.0 < best.0;
         best = best.filter(|best| !is_better(best)).or(Some(found));
         if is_declared {
             break;
         }
     }
-    let fit = best.map(|(distance, times): (f64, Times)| Fit {
+    let fit = best.map(|(distance, times): (f64, DeviceTimes)| Fit {
         service: times.service(),
         transit: Span(times.transit as u64),
         distance,
@@ -101,7 +101,7 @@ fn quick(load: &RecordedLoad) -> Span {
 
 /// Times that are tried, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct DeviceTimes {
     /// Of a unit of cost; none if the cluster file says it.
     each: Option<f64>,
     /// How many times as long as a unit a MiB takes beyond it.
@@ -110,7 +110,7 @@ struct Times {
     transit: f64,
 }
 
-impl Times {
+impl DeviceTimes {
     fn service(&self) -> Service {
         let Some(each) = self.each else { return Service::Declared };
         Service::Fixed {
@@ -152,7 +152,7 @@ struct Search<'a, G> {
 
 impl<G: Fn() -> bool> Search<'_, G> {
     /// The best times around these; none if the search was ended.
-    fn from(&mut self, times: Times) -> Result<Option<(f64, Times)>, PlanError> {
+    fn from(&mut self, times: DeviceTimes) -> Result<Option<(f64, DeviceTimes)>, PlanError> {
         self.replays = 0;
         let Some(mut distance) = self.distance(&times)? else { return Ok(None) };
         let mut best = times;
@@ -172,7 +172,7 @@ impl<G: Fn() -> bool> Search<'_, G> {
         Ok(Some((distance, best)))
     }
 
-    fn distance(&mut self, times: &Times) -> Result<Option<f64>, PlanError> {
+    fn distance(&mut self, times: &DeviceTimes) -> Result<Option<f64>, PlanError> {
         self.replays += 1;
         let transit = Span(times.transit as u64);
         let plan = Plan { service: times.service(), transit, ..*self.plan };

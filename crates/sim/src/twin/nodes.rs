@@ -12,7 +12,7 @@ use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{Controller, Setup};
 use tidegate_proto::data::Command;
 use tidegate_proto::gateway::{Gateway, RequestExtent};
-use tidegate_proto::node::{Config, Request};
+use tidegate_proto::node::{Config, NodeRequest};
 
 use super::Service;
 use super::large::{Body, LargeRequests, SubRequest, is_large};
@@ -46,7 +46,7 @@ pub(super) enum Server {
 
 impl Server {
     /// Takes a request; the time at which it is done.
-    fn take<B>(&mut self, now: Picoseconds, request: &Request<B>) -> Picoseconds {
+    fn take<B>(&mut self, now: Picoseconds, request: &NodeRequest<B>) -> Picoseconds {
         let units = request.units();
         match self {
             Self::Declared(device) => device.take(now, units),
@@ -57,7 +57,7 @@ impl Server {
                     _ => 0,
                 };
                 let each = Picoseconds::from(*each).0.saturating_mul(units.into());
-                let moved = u128::from(Picoseconds::from(*per_mib).0) * u128::from(moved) >> 20;
+                let moved = (u128::from(Picoseconds::from(*per_mib).0) * u128::from(moved)) >> 20;
                 let time = each.saturating_add(moved as u64);
                 *first = now.max(*first).after(Picoseconds(time));
                 *first

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_model::Span;
 
-use super::plan::{Act, Gate, Load, NEIGHBOUR_BYTES, READ_MIB};
+use super::plan::{Act, DemoLoad, Gate, NEIGHBOUR_BYTES, READ_MIB};
 use super::series::{Amount, LoadSeries, of_fio};
 use super::testbed::{FILE_MIB, FILES, Stand, Testbed};
 use crate::experiment::child::{Child, Start, cannot_start};
@@ -34,7 +34,7 @@ const LONG: Span = Span(3_600 * Span::SECOND.0);
 
 /// A load that runs. Dropping it ends it.
 pub(super) struct RunningLoad {
-    load: Load,
+    load: DemoLoad,
     means: Means,
 }
 
@@ -58,17 +58,20 @@ impl RunningLoad {
     /// # Errors
     /// If it does not start.
     pub(super) fn start(
-        load: Load,
+        load: DemoLoad,
         act: &Act,
         testbed: &Testbed,
         stand: &Stand,
     ) -> Result<Self, Failure> {
         let means = match load {
-            Load::Database | Load::BackupFiles | Load::Neighbour | Load::BackupVolume => {
-                fio(load, act, testbed, stand)?
+            DemoLoad::Database
+            | DemoLoad::BackupFiles
+            | DemoLoad::Neighbour
+            | DemoLoad::BackupVolume => fio(load, act, testbed, stand)?,
+            DemoLoad::Web | DemoLoad::BackupKeys => {
+                Means::Keys(KeyClient::start(load, &testbed.keys())?)
             }
-            Load::Web | Load::BackupKeys => Means::Keys(KeyClient::start(load, &testbed.keys())?),
-            Load::Reader | Load::BackupMemory => memory(load, act, testbed)?,
+            DemoLoad::Reader | DemoLoad::BackupMemory => memory(load, act, testbed)?,
         };
         Ok(Self { load, means })
     }
@@ -134,7 +137,7 @@ impl RunningLoad {
     }
 }
 
-fn fio(load: Load, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means, Failure> {
+fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means, Failure> {
     let prefix = testbed.scratch.join(load.name());
     let [log, report] = ["_iops.log", ".json"].map(|end| {
         let mut path = prefix.clone().into_os_string();
@@ -163,9 +166,9 @@ fn fio(load: Load, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means,
     add(format!("--log_avg_msec={LOG_INTERVAL_MS}"));
     add(format!("--write_iops_log={}", prefix.display()));
     add(format!("--output={}", report.display()));
-    let is_on_files = matches!(load, Load::Database | Load::BackupFiles);
+    let is_on_files = matches!(load, DemoLoad::Database | DemoLoad::BackupFiles);
     if is_on_files {
-        let file = FILES[usize::from(load == Load::BackupFiles)];
+        let file = FILES[usize::from(load == DemoLoad::BackupFiles)];
         add(format!("--filename={}", testbed.mount_point().join(file).display()));
         // A thread for each request, as most programs have.
         add(format!("--numjobs={}", load.depth()));
@@ -175,7 +178,7 @@ fn fio(load: Load, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means,
         add(format!("--size={FILE_MIB}M"));
     } else {
         let (volume, bytes) = match load {
-            Load::Neighbour => ("neighbour", NEIGHBOUR_BYTES),
+            DemoLoad::Neighbour => ("neighbour", NEIGHBOUR_BYTES),
             _ => ("archive", 64 << 10),
         };
         add("--ioengine=nbd".into());
@@ -202,7 +205,7 @@ fn p99_of_fio(report: &Path) -> Option<f64> {
 }
 
 /// What a client of the pool does.
-fn keys(load: Load, socket: &Path) -> LoadParameters {
+fn keys(load: DemoLoad, socket: &Path) -> LoadParameters {
     LoadParameters {
         target: Target::Memcached { address: Address::Unix(socket.into()) },
         rate: None,
@@ -224,7 +227,7 @@ fn keys(load: Load, socket: &Path) -> LoadParameters {
 
 /// Gives the keys of both of the pool's tenants a value, at memcached itself.
 pub(super) fn fill_keys(memcached: &Path) -> Result<(), Failure> {
-    for load in [Load::Web, Load::BackupKeys] {
+    for load in [DemoLoad::Web, DemoLoad::BackupKeys] {
         let (warmup, duration) = (Span::ZERO, Span::MILLISECOND);
         let plan = LoadParameters { fill: true, warmup, duration, ..keys(load, memcached) };
         load::run(&plan, Arc::default(), |_| {})?;
@@ -233,7 +236,7 @@ pub(super) fn fill_keys(memcached: &Path) -> Result<(), Failure> {
 }
 
 impl KeyClient {
-    fn start(load: Load, socket: &Path) -> Result<Self, Failure> {
+    fn start(load: DemoLoad, socket: &Path) -> Result<Self, Failure> {
         let plan = keys(load, socket);
         let (stop, counts) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&counts));
@@ -281,7 +284,7 @@ impl Drop for KeyClient {
     }
 }
 
-fn memory(load: Load, act: &Act, testbed: &Testbed) -> Result<Means, Failure> {
+fn memory(load: DemoLoad, act: &Act, testbed: &Testbed) -> Result<Means, Failure> {
     let program =
         std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
     let mut clients = ClientProcesses::start(1, |_| {

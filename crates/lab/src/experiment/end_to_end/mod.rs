@@ -36,8 +36,8 @@ mod testbed;
 use super::machine;
 use super::quiet::{PriorityBoost, QuietProbe};
 use loads::RunningLoad;
-use plan::{ACTS, Act, Load};
-use score::{ActRecording, ActScore, SETTLING_SECONDS, Verdict};
+use plan::{ACTS, Act, DemoLoad};
+use score::{ActRecording, ActScore, ActVerdict, SETTLING_SECONDS};
 use testbed::Testbed;
 
 /// How often loads are asked for what they have done.
@@ -77,14 +77,14 @@ impl EndToEndOutcome {
 
     /// Whether every promise was kept with everything on, if that was run.
     pub(crate) fn is_kept(&self) -> bool {
-        self.everything().is_none_or(|score| score.verdict() == Verdict::Kept)
+        self.everything().is_none_or(|score| score.verdict() == ActVerdict::Kept)
     }
 
     /// Why that act proves nothing, if the machine was too busy.
     pub(crate) fn excuse(&self) -> Option<String> {
         let score = self.everything()?;
         let unseen = || "a promise had no second that counts".to_owned();
-        (score.verdict() == Verdict::Disturbed)
+        (score.verdict() == ActVerdict::Disturbed)
             .then(|| score.disturbance.clone().unwrap_or_else(unseen))
     }
 
@@ -150,7 +150,7 @@ fn wanted(options: &Options) -> Vec<&'static Act> {
 fn play(testbed: &mut Testbed, act: &'static Act, seconds: u64) -> Result<ActRecording, Failure> {
     let stand = testbed.stand(act, true)?;
     let mut loads = Vec::new();
-    for load in Load::ALL {
+    for load in DemoLoad::ALL {
         loads.push(RunningLoad::start(load, act, testbed, &stand)?);
         testbed.interrupt.check()?;
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{PROMISES, Resource, TenantPromise, Unit};
 use super::report;
-use super::score::{ActRecording, ActScore, Verdict};
+use super::score::{ActRecording, ActScore, ActVerdict};
 use super::series::Amount;
 use crate::experiment::plot::{Panel, Series, draw};
 
@@ -53,12 +53,12 @@ fn table(results: &[(ActRecording, ActScore)]) -> String {
     );
     for (recording, score) in results {
         for one in &score.promises {
-            let is_told = score.disturbance.is_none();
-            let verdict = if is_told { one.verdict() } else { Verdict::Disturbed };
+            let is_reported = score.disturbance.is_none();
+            let verdict = if is_reported { one.verdict() } else { ActVerdict::Disturbed };
             let class = match verdict {
-                Verdict::Kept => "good",
-                Verdict::Missed => "bad",
-                Verdict::Disturbed => "",
+                ActVerdict::Kept => "good",
+                ActVerdict::Missed => "bad",
+                ActVerdict::Disturbed => "",
             };
             let _ = writeln!(
                 html,

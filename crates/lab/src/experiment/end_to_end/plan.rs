@@ -70,12 +70,12 @@ pub(super) struct TenantPromise {
     /// Per second.
     pub(super) rates: [u64; 2],
     /// The load whose service is compared with it.
-    pub(super) load: Load,
+    pub(super) load: DemoLoad,
 }
 
 /// A program that puts something under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
+pub(super) enum DemoLoad {
     /// fio on a file of the mounted file system, a thread for each request.
     Database,
     /// fio by NBD.
@@ -91,7 +91,7 @@ pub(super) enum Load {
     BackupMemory,
 }
 
-impl Load {
+impl DemoLoad {
     pub(super) const ALL: [Self; 8] = [
         Self::Database,
         Self::Neighbour,
@@ -167,35 +167,35 @@ pub(super) const PROMISES: [TenantPromise; 5] = [
         resource: Resource::Files,
         unit: Unit::Operations,
         rates: [180, 240],
-        load: Load::Database,
+        load: DemoLoad::Database,
     },
     TenantPromise {
         tenant: "neighbour",
         resource: Resource::Cluster,
         unit: Unit::Operations,
         rates: [600, 500],
-        load: Load::Neighbour,
+        load: DemoLoad::Neighbour,
     },
     TenantPromise {
         tenant: "neighbour",
         resource: Resource::Cluster,
         unit: Unit::Bytes(NEIGHBOUR_BYTES),
         rates: [9 << 20, 7 << 20],
-        load: Load::Neighbour,
+        load: DemoLoad::Neighbour,
     },
     TenantPromise {
         tenant: "web",
         resource: Resource::Cluster,
         unit: Unit::Operations,
         rates: [300, 375],
-        load: Load::Web,
+        load: DemoLoad::Web,
     },
     TenantPromise {
         tenant: "reader",
         resource: Resource::Memory,
         unit: Unit::Operations,
         rates: [1_600, 2_000],
-        load: Load::Reader,
+        load: DemoLoad::Reader,
     },
 ];
 

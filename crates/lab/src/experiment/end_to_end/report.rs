@@ -6,7 +6,7 @@ use tidegate_console::output::{Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
 use super::plan::{Gate, Resource, TenantPromise, Unit};
-use super::score::{ActRecording, ActScore, PromiseScore, Verdict};
+use super::score::{ActRecording, ActScore, ActVerdict, PromiseScore};
 
 /// A rate in the promise's unit, for people.
 pub(super) fn rate(promise: &TenantPromise, per_second: f64) -> String {
@@ -32,11 +32,11 @@ pub(super) fn had(score: &PromiseScore) -> String {
     rates(score.promise, score.had.into_iter().flatten())
 }
 
-pub(super) fn tone(verdict: Verdict) -> Tone {
+pub(super) fn tone(verdict: ActVerdict) -> Tone {
     match verdict {
-        Verdict::Kept => Tone::Good,
-        Verdict::Missed => Tone::Bad,
-        Verdict::Disturbed => Tone::Warn,
+        ActVerdict::Kept => Tone::Good,
+        ActVerdict::Missed => Tone::Bad,
+        ActVerdict::Disturbed => Tone::Warn,
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
         for (number, promise_score) in score.promises.iter().enumerate() {
             let PromiseScore { promise, counted, kept, disturbed, .. } = promise_score;
             let verdict = match score.disturbance {
-                Some(_) => Verdict::Disturbed,
+                Some(_) => ActVerdict::Disturbed,
                 None => promise_score.verdict(),
             };
             let title = if number == 0 { recording.act.title } else { "" };
@@ -125,11 +125,11 @@ pub(super) fn sentences(results: &[(ActRecording, ActScore)]) -> Vec<String> {
         let gate: Gate = recording.act.without?;
         let missed = missed(score);
         Some(match score.verdict() {
-            Verdict::Disturbed => {
+            ActVerdict::Disturbed => {
                 format!("{} off: this machine was too busy to tell.", gate.name())
             }
-            Verdict::Missed => format!("{} off: missed {missed}.", gate.name()),
-            Verdict::Kept => {
+            ActVerdict::Missed => format!("{} off: missed {missed}.", gate.name()),
+            ActVerdict::Kept => {
                 format!("{} off: no promise is missed here; {}.", gate.name(), gate.purpose())
             }
         })
@@ -149,7 +149,8 @@ pub(super) fn rows(recording: &ActRecording, score: &ActScore) -> Vec<Value> {
         let phases = 1 + usize::from(recording.act.changes);
         let index = Resource::ALL.iter().position(|resource| *resource == promise.resource);
         let used = index.and_then(|index| score.used_permille.get(index));
-        let verdict = if score.disturbance.is_some() { Verdict::Disturbed } else { one.verdict() };
+        let verdict =
+            if score.disturbance.is_some() { ActVerdict::Disturbed } else { one.verdict() };
         let had: Vec<f64> = one.had.into_iter().flatten().map(f64::round).collect();
         json!({
             "demo": "end-to-end",

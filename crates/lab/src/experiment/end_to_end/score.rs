@@ -40,14 +40,14 @@ pub(super) struct PromiseScore {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ActVerdict {
     Kept,
     Missed,
     /// The machine was too busy to tell.
     Disturbed,
 }
 
-impl Verdict {
+impl ActVerdict {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -127,28 +127,28 @@ impl ActScore {
         Self { promises, used_permille, disturbance }
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> ActVerdict {
         let is = |verdict| move |score: &PromiseScore| score.verdict() == verdict;
         match () {
-            () if self.disturbance.is_some() => Verdict::Disturbed,
-            () if self.promises.iter().any(is(Verdict::Missed)) => Verdict::Missed,
-            () if self.promises.iter().any(is(Verdict::Disturbed)) => Verdict::Disturbed,
-            () => Verdict::Kept,
+            () if self.disturbance.is_some() => ActVerdict::Disturbed,
+            () if self.promises.iter().any(is(ActVerdict::Missed)) => ActVerdict::Missed,
+            () if self.promises.iter().any(is(ActVerdict::Disturbed)) => ActVerdict::Disturbed,
+            () => ActVerdict::Kept,
         }
     }
 
     /// Promises that were missed in some second.
     pub(super) fn missed(&self) -> impl Iterator<Item = &PromiseScore> {
-        self.promises.iter().filter(|score| score.verdict() == Verdict::Missed)
+        self.promises.iter().filter(|score| score.verdict() == ActVerdict::Missed)
     }
 }
 
 impl PromiseScore {
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> ActVerdict {
         match self.counted {
-            0 => Verdict::Disturbed,
-            counted if counted == self.kept => Verdict::Kept,
-            _ => Verdict::Missed,
+            0 => ActVerdict::Disturbed,
+            counted if counted == self.kept => ActVerdict::Kept,
+            _ => ActVerdict::Missed,
         }
     }
 }
@@ -197,14 +197,14 @@ fn promise_score(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::plan::{ACTS, EVERYTHING, Load};
+    use super::super::plan::{ACTS, DemoLoad, EVERYTHING};
     use super::*;
 
     /// An act in which every load is served at a steady rate: what its tenant is promised, or 250.
     pub(in super::super) fn steady(act: &'static Act, seconds: u64) -> ActRecording {
         let from_ms = 1_000_000;
         let changed_ms = act.changes.then_some(from_ms + seconds * 500);
-        let series = Load::ALL.map(|load| {
+        let series = DemoLoad::ALL.map(|load| {
             let promise = PROMISES.iter().find(|promise| promise.load == load);
             let amount = |number: u64| {
                 let from_ms = from_ms + number * 200;
@@ -220,13 +220,13 @@ pub(super) mod tests {
     }
 
     fn database(recording: &mut ActRecording) -> &mut LoadSeries {
-        recording.series.iter_mut().find(|series| series.load == Load::Database).unwrap()
+        recording.series.iter_mut().find(|series| series.load == DemoLoad::Database).unwrap()
     }
 
     #[test]
     fn a_steady_act_keeps_every_promise_also_across_a_change() {
         let score = ActScore::new(&steady(&ACTS[EVERYTHING], 20));
-        assert_eq!(score.verdict(), Verdict::Kept, "{score:?}");
+        assert_eq!(score.verdict(), ActVerdict::Kept, "{score:?}");
         // Two seconds at the beginning, and two after the change.
         assert!(score.promises.iter().all(|score| (score.counted, score.kept) == (16, 16)));
         assert_eq!(score.promises[0].had.map(|rate| rate.unwrap().round()), [180.0, 240.0]);
@@ -244,14 +244,14 @@ pub(super) mod tests {
             }
         }
         let score = ActScore::new(&recording);
-        assert_eq!(score.verdict(), Verdict::Missed);
+        assert_eq!(score.verdict(), ActVerdict::Missed);
         let missed: Vec<_> = score.missed().collect();
         assert_eq!(missed.len(), 1);
         assert_eq!((missed[0].counted - missed[0].kept, missed[0].lowest_permille), (1, Some(960)));
         // Not if the machine had no processor for us then.
         recording.quiet[5] = false;
         let score = ActScore::new(&recording);
-        assert_eq!(score.verdict(), Verdict::Kept);
+        assert_eq!(score.verdict(), ActVerdict::Kept);
         assert_eq!((score.promises[0].counted, score.promises[0].disturbed), (7, 1));
     }
 
@@ -259,17 +259,17 @@ pub(super) mod tests {
     fn a_busy_machine_gives_no_verdict() {
         let mut recording = steady(&ACTS[0], 12);
         recording.quiet[4..6].fill(false);
-        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Kept, "two of ten");
+        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Kept, "two of ten");
         recording.quiet[6] = false;
-        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Disturbed, "three of ten");
+        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Disturbed, "three of ten");
     }
 
     #[test]
     fn a_load_without_an_account_keeps_nothing() {
         let mut recording = steady(&ACTS[0], 10);
         database(&mut recording).amounts.clear();
-        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Missed);
+        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Missed);
         recording.series.clear();
-        assert_eq!(ActScore::new(&recording).verdict(), Verdict::Disturbed);
+        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Disturbed);
     }
 }

@@ -1,6 +1,6 @@
 //! What a load was served over time, and windows of about a second of it.
 
-use super::plan::Load;
+use super::plan::DemoLoad;
 
 /// So many requests were served in a span of time, evenly. Times are in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ impl Amount {
 /// The account of one load.
 #[derive(Clone, Debug)]
 pub(super) struct LoadSeries {
-    pub(super) load: Load,
+    pub(super) load: DemoLoad,
     pub(super) amounts: Vec<Amount>,
     /// The time within which 99 of 100 requests had their reply, if the load knows.
     pub(super) p99_ms: Option<f64>,
@@ -92,7 +92,7 @@ mod tests {
         let amounts = of_fio(log, 200);
         assert_eq!(amounts.len(), 4);
         let series =
-            LoadSeries { load: Load::Database, amounts, p99_ms: None, is_by_period: false };
+            LoadSeries { load: DemoLoad::Database, amounts, p99_ms: None, is_by_period: false };
         let windows = series.windows(1_000, 1);
         assert_eq!(windows.len(), 1);
         assert!((windows[0].per_second() - 36.0).abs() < 0.1, "{windows:?}");
@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn an_amount_over_two_seconds_is_divided() {
         let amounts = vec![Amount { from_ms: 500, to_ms: 1_500, count: 10.0 }];
-        let mut series = LoadSeries { load: Load::Web, amounts, p99_ms: None, is_by_period: false };
+        let mut series =
+            LoadSeries { load: DemoLoad::Web, amounts, p99_ms: None, is_by_period: false };
         let counts: Vec<f64> = series.windows(0, 2).iter().map(|window| window.count).collect();
         assert_eq!(counts, [5.0, 5.0]);
         assert_eq!(series.sum(0, 1_250), 7.5);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::Request;
+use tidegate_proto::message::OperatorRequest;
 
 use super::mount::{self, Mount};
 use super::plan::{self, Act, KEYS, MEMCACHED, MEMORY, NBD};
@@ -150,7 +150,7 @@ impl Testbed {
         let mut operator = Operator::connect(controller.socket())?;
         let clock = Clock::start();
         loop {
-            let status: Status = operator.call_as(&Request::Status)?;
+            let status: Status = operator.call_as(&OperatorRequest::Status)?;
             let is_ready = status.cluster.as_ref().is_some_and(|cluster| {
                 cluster.revision > 0
                     && cluster.nodes.iter().all(|node| node.is_connected)
