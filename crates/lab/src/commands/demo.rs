@@ -46,7 +46,7 @@ enum Other {
 ///
 /// A database on a mounted file system, a client of NBD, a client of memcached and a client of a
 /// data node are promised their part by one policy, beside a backup that asks for all that it can
-/// get at each of the four. Nine acts differ only in the gates that are on: none, some, all with a
+/// get at each of the four. Ten acts differ only in the gates that are on: none, some, all with a
 /// change of the policy in the middle, and each off alone.
 ///
 /// It needs root, fio, nbdfuse, memcached and the kernel's loop devices, and says what is missing.

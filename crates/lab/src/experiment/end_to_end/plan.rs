@@ -16,7 +16,7 @@ pub(super) const NODE_IOPS: u64 = 500;
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 pub(super) const KEY_NODE: &str = "k";
 /// What the data node does, in operations per second.
-pub(super) const MEMORY_IOPS: u64 = 4_000;
+pub(super) const MEMORY_IOPS: u64 = 2_000;
 /// What programs on the mounted file system may do together. The volume below it is promised a
 /// little more, for what the file system adds.
 pub(super) const FILES_IOPS: u64 = 300;
@@ -194,7 +194,7 @@ pub(super) const PROMISES: [TenantPromise; 5] = [
         tenant: "reader",
         resource: Resource::Memory,
         unit: Unit::Operations,
-        rates: [1_600, 2_000],
+        rates: [800, 1_000],
         load: DemoLoad::Reader,
     },
 ];
@@ -277,7 +277,7 @@ use Gate::{Engine, Nodes, Priority, Stage, Tag};
 #[cfg(test)]
 pub(super) const EVERYTHING: usize = 4;
 
-pub(super) const ACTS: [Act; 9] = [
+pub(super) const ACTS: [Act; 10] = [
     act("nothing on", &[], None),
     Act { is_short: false, ..act("stage only", &[Stage], None) },
     Act { is_short: false, ..act("gateway and nodes", &[Nodes], None) },
@@ -286,6 +286,7 @@ pub(super) const ACTS: [Act; 9] = [
     act("without the stage", &[Nodes, Tag, Engine, Priority], Some(Stage)),
     act("without gateway and nodes", &[Stage, Tag, Engine, Priority], Some(Nodes)),
     act("without the engine", &[Stage, Nodes, Tag, Priority], Some(Engine)),
+    Act { is_short: false, ..act("without the tag", &[Stage, Nodes, Engine, Priority], Some(Tag)) },
     Act {
         is_short: false,
         ..act("without device priority", &[Stage, Nodes, Tag, Engine], Some(Priority))

@@ -121,20 +121,36 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
 
 /// What each gate contributed: the promises that were missed with this gate alone off.
 pub(super) fn sentences(results: &[(ActRecording, ActScore)]) -> Vec<String> {
+    let everything = results.iter().find(|(recording, _)| recording.act.changes);
     let of = |(recording, score): &(ActRecording, ActScore)| {
         let gate: Gate = recording.act.without?;
-        let missed = missed(score);
+        let name = gate.name();
         Some(match score.verdict() {
-            ActVerdict::Disturbed => {
-                format!("{} off: this machine was too busy to tell.", gate.name())
-            }
-            ActVerdict::Missed => format!("{} off: missed {missed}.", gate.name()),
+            ActVerdict::Disturbed => format!("{name} off: this machine was too busy to tell."),
+            ActVerdict::Missed => format!("{name} off: missed {}.", missed(score)),
             ActVerdict::Kept => {
-                format!("{} off: no promise is missed here; {}.", gate.name(), gate.purpose())
+                let slower = everything.and_then(|(_, with)| slower(with, score));
+                let slower = slower.unwrap_or_default();
+                format!("{name} off: no promise is missed here{slower}; {}.", gate.purpose())
             }
         })
     };
     results.iter().filter_map(of).collect()
+}
+
+/// A time counts as longer from this factor on.
+const SLOWER: f64 = 1.25;
+
+/// The tenant whose requests take longest without a gate, compared with those with everything on.
+fn slower(with: &ActScore, without: &ActScore) -> Option<String> {
+    let pairs = with.promises.iter().zip(&without.promises);
+    let times = pairs.filter_map(|(with, without)| {
+        Some((with.promise.tenant, with.p99_ms?, without.p99_ms.filter(|ms| *ms > 0.0)?))
+    });
+    let worst = times.max_by(|one, other| (one.2 / one.1).total_cmp(&(other.2 / other.1)));
+    let (tenant, with, without) = worst.filter(|(_, with, without)| *without > with * SLOWER)?;
+    let [with, without] = [with, without].map(|ms| amounts::span((ms * 1e6) as u64));
+    Some(format!(", but 99 of 100 requests of {tenant} take up to {without} instead of {with}"))
 }
 
 /// An object for each promise of an act, for programs.
@@ -191,6 +207,12 @@ mod tests {
         let (recording, mut score) = result(5);
         let text = sentences(&[(recording.clone(), score.clone())]).concat();
         assert!(text.starts_with("stage off: no promise is missed here; it tells"), "{text}");
+        let (with, mut everything) = result(EVERYTHING);
+        (everything.promises[3].p99_ms, score.promises[3].p99_ms) = (Some(10.0), Some(30.0));
+        let both = [(with, everything), (recording.clone(), score.clone())];
+        let text = sentences(&both).concat();
+        let slower = "but 99 of 100 requests of web take up to 30 ms instead of 10 ms; it tells";
+        assert!(text.contains(slower), "{text}");
         score.promises[0].kept -= 2;
         let text = sentences(&[(recording, score)]).concat();
         assert_eq!(text, "stage off: missed db on files in 2 of 8 s.");
