@@ -11,7 +11,7 @@ use core::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{GateKind, Levels, Match, Policy, Target, Tenant};
+use super::{GateKind, Levels, Match, Policy, RuleTarget, Tenant};
 use crate::tag::Class;
 use crate::text::{Strings, Text, TextError, Wrong, located};
 use crate::units::Bytes;
@@ -134,7 +134,8 @@ impl Doubts {
             if !reserves(tenant) {
                 let name = &tenant.name;
                 let message = format!(
-                    "class: \"urgent\" goes first within a reservation, and {name} has none at nodes"
+                    "class: \"urgent\" goes first within a reservation, and {name} has none at \
+                     nodes"
                 );
                 self.add(class.span(), message, "add a reservation, or write class = \"high\"");
             }
@@ -143,7 +144,7 @@ impl Doubts {
             doubt(spanned.class.as_ref(), tenant);
         }
         for (rule, spanned) in policy.matches.iter().zip(&doubted.matches) {
-            if let Target::Tenant(tenant) = rule.target {
+            if let RuleTarget::Tenant(tenant) = rule.target {
                 let tenant = at_nodes.tenants.get(usize::from(tenant.0).wrapping_sub(1));
                 let class = spanned.get_ref().class.as_ref();
                 tenant.into_iter().for_each(|tenant| doubt(class, tenant));
