@@ -17,43 +17,11 @@ use crate::files::{self, TextFile};
 use crate::source;
 
 /// Circles that remain: the folder, its modules in them, and the reason.
-const KNOWN: &[(&str, &[&str], &str)] = &[
-    (
-        "crates/algo/src/scheduling",
-        &["scheduler", "shards"],
-        "shards compare the heads of schedulers, and a scheduler passes over what others have",
-    ),
-    (
-        "crates/gateway/src",
-        &[
-            "access",
-            "barriers",
-            "config",
-            "links",
-            "memcached",
-            "nodes",
-            "owners",
-            "status",
-            "worker",
-        ],
-        "the messages of workers and the context of the server are in worker.rs, which owns them",
-    ),
-    (
-        "crates/node/src",
-        &["engine", "store", "volumes"],
-        "a store names the engine that serves it, and an engine the media of stores",
-    ),
-    (
-        "crates/proto/src",
-        &["budgets", "cluster", "controller", "data_node", "message", "session", "stats"],
-        "messages are beside the machines that react to them, and the status has parts of all",
-    ),
-    (
-        "crates/stage/src",
-        &["gate", "layout", "lease", "local", "record", "scope"],
-        "a record in the segment holds permits of leases, and a lease belongs to a record",
-    ),
-];
+const KNOWN: &[(&str, &[&str], &str)] = &[(
+    "crates/proto/src",
+    &["budgets", "cluster", "controller", "data_node", "message", "session", "stats"],
+    "messages are beside the machines that react to them, and the status has parts of all",
+)];
 
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {

@@ -5,6 +5,7 @@ pub mod busy_poll;
 pub mod cost;
 pub mod device;
 pub mod dsfq;
+mod phase;
 pub mod queue;
 pub mod scheduler;
 pub mod shards;

@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_fabric::reactor::MessageQueue;
 
+use crate::message::Message;
 use crate::volumes::VolumeIndex;
-use crate::worker::Message;
 
 /// Why a barrier stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

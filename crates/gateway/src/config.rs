@@ -11,8 +11,8 @@ use tidegate_model::cluster::{Cluster, Volume};
 use tidegate_model::{CostModel, Span};
 use tidegate_wire::nbd::constants::PAYLOAD_MAX;
 
-use crate::memcached::Pool;
-use crate::nodes::PartError;
+use crate::parts::PartError;
+use crate::pool::Pool;
 
 /// The volumes and pools that a gateway serves, its listeners, and its limits.
 #[derive(Clone, Debug)]

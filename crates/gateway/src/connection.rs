@@ -26,6 +26,7 @@ use tidegate_wire::nbd::{
 use crate::access::{Identity, Restrictions};
 use crate::barriers::Cause;
 use crate::config::ListenerTls;
+use crate::context::ServerContext;
 use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
 use crate::nbd::{node_command, refusal, refuse};
 use crate::nodes::{Nodes, Target};
@@ -33,7 +34,7 @@ use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
-use crate::worker::{self, Charge, ServerContext};
+use crate::worker::{self, Charge};
 
 /// The charge of a reply besides its data, in bytes; an error message fits in. A client that asks
 /// for replies without data, and does not read, thus reaches its share, too.

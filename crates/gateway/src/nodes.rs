@@ -22,12 +22,12 @@ use self::there::There;
 use crate::barriers::{Barriers, Membership};
 use crate::clock;
 use crate::links::{Common, Identities};
+use crate::message::{LINK, Message};
 use crate::owners::OwnerTable;
-use crate::parts::{Recorded, VolumeParts};
+use crate::parts::{PartError, Recorded, VolumeParts};
 use crate::reachability::Reporter;
 use crate::unreported_costs::UnreportedCosts;
 use crate::volumes::VolumeIndex;
-use crate::worker::{LINK, Message};
 
 /// Where a node is.
 #[derive(Clone)]
@@ -60,18 +60,6 @@ impl Node {
             Self::There { name, way } => format!("{name} at {}", way.address),
         }
     }
-}
-
-/// Why a part of a volume cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("volume {volume}, part {index}: {reason}")]
-pub struct PartError {
-    /// The volume's name, or the pool's.
-    pub volume: String,
-    /// Which of its parts.
-    pub index: u32,
-    /// The node's message.
-    pub reason: String,
 }
 
 /// Requests and replies of more bytes are *long*: they use a connection of their own to the node,

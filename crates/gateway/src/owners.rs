@@ -27,8 +27,8 @@ use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::policy::Levels;
 use tidegate_model::{Class, Policy, TenantId};
 
+use crate::counters::Count;
 use crate::latency::TenantLatency;
-use crate::status::Count;
 use crate::users::UserNames;
 
 /// Where workers find the present table.

@@ -23,6 +23,18 @@ use tidegate_fabric::service::{Part, PartState};
 use tidegate_model::cluster::VolumeStamp;
 use tidegate_model::{Bytes, NodeId};
 
+/// Why a part of a volume cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("volume {volume}, part {index}: {reason}")]
+pub struct PartError {
+    /// The volume's name, or the pool's.
+    pub volume: String,
+    /// Which of its parts.
+    pub index: u32,
+    /// The node's message.
+    pub reason: String,
+}
+
 /// The parts of one volume, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct VolumeParts {

@@ -1,14 +1,11 @@
 //! Starting and ending a gateway.
 
 use std::io;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use tidegate_algo::allocation::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
-use tidegate_fabric::stream::Way;
-use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
+use tidegate_fabric::stream::{Address, Way};
 use tidegate_model::cluster::Volume;
 use tidegate_proto::stats::latency::RequestLatency;
 use tidegate_proto::stats::message::{GatewayCounts, GatewayPressure};
@@ -17,15 +14,19 @@ use crate::agent::Agent;
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
 use crate::connection;
+use crate::context::ServerContext;
 use crate::in_flight::InFlight;
 use crate::links::Common;
-use crate::memcached::{self, Pool};
-use crate::nodes::{Node, Nodes, PartError};
+use crate::memcached;
+use crate::message::Message;
+use crate::nodes::{Node, Nodes};
 use crate::owners::Register;
+use crate::parts::PartError;
+use crate::pool::Pool;
 use crate::reachability::Reachability;
-use crate::status::{ServerCounters, Stats};
+use crate::status::Stats;
 use crate::volumes::{VolumeIndex, Volumes};
-use crate::worker::{Frontend, Message, ServerContext, Worker};
+use crate::worker::{Frontend, Worker};
 
 /// A gateway that serves. Dropped, it ends.
 #[derive(Debug)]
@@ -158,28 +159,6 @@ fn prepare<S: Frontend<Client: Send> + Send + 'static>(
     let worker = Worker::new(reactor, context.clone(), register.clone(), frontend)?;
     let run = Box::new(move || worker.run());
     Ok(Prepared { name: format!("{kind}-{number}"), message_queue, run })
-}
-
-impl ServerContext {
-    fn open<'a>(
-        binds: &[(Address, ListenerAccess)],
-        names: impl Iterator<Item = &'a str>,
-        (limits, threads): (Limits, usize),
-    ) -> Result<Self, StartError> {
-        let listeners = binds.iter().map(|(address, access)| Listener::bind(address, *access));
-        let listeners = listeners.collect::<Result<_, _>>()?;
-        let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let open = Mutex::new(OpenConnections::new(limits.connections));
-        // Without a listener there is no worker.
-        let workers = if binds.is_empty() { 0 } else { threads };
-        let memory_limit = limits.budget(threads).capacity().saturating_mul(workers);
-        let counts = ServerCounters::new(names);
-        Ok(Self { listeners, limits, clients, open, memory, memory_limit, counts })
-    }
-
-    pub(crate) fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|listener| listener.address().clone()).collect()
-    }
 }
 
 impl Running {

@@ -6,16 +6,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate_algo::allocation::connection_quota::{OpenConnections, PendingConnections};
+use tidegate_algo::allocation::connection_quota::PendingConnections;
 use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
-use tidegate_fabric::stream::{Listener, Stream};
-use tidegate_model::{NodeId, Origin, PartNumber, Span, Time};
+use tidegate_fabric::stream::Stream;
+use tidegate_model::{Origin, Span, Time};
 
 mod completions;
 mod frontend;
@@ -24,11 +24,12 @@ mod limits;
 pub(crate) use frontend::{Charge, Client, Frontend, is_departure};
 
 use crate::clock;
-use crate::config::Limits;
+use crate::context::ServerContext;
+use crate::counters::TurnedAway;
+use crate::message::{LINK, Message};
 use crate::nodes::LONG;
 use crate::owners::{OwnerTable, Register};
 use crate::recorder::Recorded;
-use crate::status::{ServerCounters, TurnedAway};
 use crate::volumes::VolumeIndex;
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
@@ -48,52 +49,6 @@ const POLICY_WAIT: Span = Span::SECOND;
 
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
-
-/// Tokens from here on, below the listeners', are those of nodes.
-pub(crate) const LINK: u64 = 1 << 62;
-
-/// Messages from other threads to a worker.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A node has finished a job.
-    Finished(Job),
-    /// A part of a node of this process, as the node numbers it, has another incarnation.
-    Incarnation { node: NodeId, part: PartNumber, incarnation: u64 },
-    /// A session opens a volume: disconnected clients of the volume have to be closed first.
-    CheckClients { volume: VolumeIndex },
-    /// The gateway ends: at this time at the latest.
-    End(Time),
-}
-
-/// State that the workers behind the same listeners share.
-#[derive(Debug)]
-pub(crate) struct ServerContext {
-    pub(crate) listeners: Vec<Listener>,
-    pub(crate) limits: Limits,
-    /// Clients of all of them.
-    pub(crate) clients: AtomicUsize,
-    /// The clients with an export, or a first request.
-    pub(crate) open: Mutex<OpenConnections>,
-    /// The bytes that their requests and replies take up, as their workers reported last.
-    pub(crate) memory: AtomicUsize,
-    /// The bytes that they may take up, besides the minimum of each client.
-    pub(crate) memory_limit: usize,
-    /// Counters of requests and clients.
-    pub(crate) counts: ServerCounters,
-}
-
-impl ServerContext {
-    /// Locks `open`.
-    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
-        // Every change of it is whole before anything else can fail.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many clients there are.
-    pub(crate) fn present(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
-    }
-}
 
 /// A worker, before and while it works.
 pub(crate) struct Worker<S: Frontend> {

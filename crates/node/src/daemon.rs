@@ -18,6 +18,7 @@ use tidegate_proto::session::Standing;
 
 use crate::agent::{Agent, Watch};
 use crate::config::{Config, Store};
+use crate::engine::memcached::{Memcached, Relay};
 use crate::engine::model::Modelled;
 use crate::engine::pool::ThreadPool;
 use crate::engine::ring::Ring;
@@ -28,7 +29,7 @@ use crate::server::{Server, ServerCounts};
 use crate::store::block::{self, WITH_LEVELS};
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
-use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
+use crate::store::{Device, Directory, Medium, Memory};
 use crate::threads;
 
 /// The most requests at the device at a time: more threads than this help no device.

@@ -4,6 +4,7 @@
 //! later, from a thread of its own. The memory store works at once: to pass a copy of 4 KiB to
 //! another thread costs more than the copy.
 
+pub(crate) mod memcached;
 pub(crate) mod model;
 pub(crate) mod pool;
 #[allow(unsafe_code, reason = "no library offers ioprio_set")]
@@ -24,7 +25,8 @@ use tidegate_proto::node::NodeRequest;
 
 use crate::mutex::lock;
 use crate::pieces::Split;
-use crate::store::{Medium, WorkerLine};
+use crate::store::Medium;
+use memcached::WorkerLine;
 
 /// A job on its way through the node.
 pub(crate) type Work = NodeRequest<Body>;

@@ -15,9 +15,9 @@ mod incarnation;
 pub(crate) mod label;
 mod labelled;
 pub(crate) mod lock;
-mod memcached;
 mod memory;
 mod parts;
+pub(crate) mod remedies;
 pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,6 @@ pub(crate) use device::Device;
 pub(crate) use directory::Directory;
 pub(crate) use directory::is_plain;
 pub(crate) use file::Transfer;
-pub(crate) use memcached::{Memcached, Relay, WorkerLine};
 pub(crate) use memory::Memory;
 pub(crate) use parts::Watcher;
 

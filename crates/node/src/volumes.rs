@@ -28,14 +28,13 @@ use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
 use crate::store::label::{Area, LabelLocation, parse_name};
 use crate::store::lock::{Busy, StoreLock};
+use crate::store::remedies::{geometry_hint, other_label, restore_hint};
 
 mod foreign;
 mod report;
 mod resize;
 
-pub(crate) use foreign::{other_data, other_label};
 use report::{compare, cut_off, lacks_data, report};
-pub(crate) use report::{geometry_hint, pending, restore_hint};
 
 /// The location of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -404,7 +403,7 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> VolumeR
 fn stamp(all: &[(&PartPlan, PartOnDisk)], creation: Creation) -> VolumeResult<VolumeStamp> {
     let labels = || all.iter().filter_map(|(part, found)| Some((*part, found.label.as_ref()?)));
     for (part, label) in labels() {
-        if let Some((what, help)) = foreign::other_label(label, &part.volume, part.index) {
+        if let Some((what, help)) = other_label(label, &part.volume, part.index) {
             return refuse(format!("{} {what}", part.name()), help);
         }
         if !is_same_part(label, part) || label.identity.geometry != part.geometry {

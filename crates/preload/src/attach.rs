@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::ops::programs::NOT_STARTED;
 use crate::process::stage;
 use crate::raw::value_of;
-use crate::real::find_all;
+use crate::real::resolve_all;
 use crate::{probe, process, raw, sandbox};
 
 /// Set to anything, it makes the shim print on standard error why it lets everything pass.
@@ -37,19 +37,19 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 static DESTRUCTOR: extern "C" fn() = crate::ops::stdio::at_exit;
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    let _errno = Errno::keep();
+    let _errno = Errno::save();
     // A panic in here would be a defect of the shim; its message would only disturb the program.
     std::panic::set_hook(Box::new(|_| {}));
     let _inside = Inside::enter();
-    find_all();
-    probe::learn();
+    resolve_all();
+    probe::find_readable_memory();
     // SAFETY: glibc passes the environment, which no thread has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
-    let is_strict = value(FAIL_CLOSED).is_some_and(is_yes);
+    let is_strict = value(FAIL_CLOSED).is_some_and(is_enabled);
     let Some(path) = value(VARIABLE.as_bytes()) else {
         if is_strict {
-            end(b"TIDEGATE_SEGMENT is not in its environment");
+            exit_before_main(b"TIDEGATE_SEGMENT is not in its environment");
         }
         return;
     };
@@ -60,8 +60,8 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
         std::io::Result::Ok(stage)
     });
     match attached {
-        Ok(Ok(stage)) => keep(stage),
-        _ if is_strict => end(path),
+        Ok(Ok(stage)) => install_stage(stage),
+        _ if is_strict => exit_before_main(path),
         _ if value(DEBUG).is_some() => {
             debug_print(&[b"tidegate: no segment of this release at ", path])
         }
@@ -70,14 +70,14 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
 }
 
 /// Whether a variable's value is none of the words that the command takes for no.
-fn is_yes(value: &[u8]) -> bool {
+fn is_enabled(value: &[u8]) -> bool {
     let no: [&[u8]; 6] = [b"", b"0", b"n", b"no", b"f", b"false"];
     !no.iter().chain([&&b"off"[..]]).any(|no| no.eq_ignore_ascii_case(value))
 }
 
 /// Ends the program before its first instruction: it cannot have its stage, and is not to run
 /// without.
-fn end(reason: &[u8]) -> ! {
+fn exit_before_main(reason: &[u8]) -> ! {
     debug_print(&[
         b"tidegate: ended before it began (--fail-closed): no stage of this release that it may \
           open: ",
@@ -88,7 +88,7 @@ fn end(reason: &[u8]) -> ! {
 }
 
 /// Gives this process its stage, and those that it forks.
-fn keep(stage: Stage) {
+fn install_stage(stage: Stage) {
     if process::set_stage(stage) {
         // SAFETY: what runs in the child does nothing that is forbidden there. If there is no
         // memory for it, children draw on the same buckets but are not listed.
@@ -98,15 +98,15 @@ fn keep(stage: Stage) {
 
 /// In the child of a fork there is one thread, the one that forked.
 unsafe extern "C" fn forked() {
-    let _errno = Errno::keep();
+    let _errno = Errno::save();
     Inside::reset();
     files::abandon_all();
     scratch::abandon_others();
     if let Some(stage) = stage()
-        && !sandbox::forbids(sandbox::CHILD)
+        && !sandbox::is_forbidden(sandbox::CHILD)
     {
         // Which forgets the thread.
-        sandbox::forgets_thread();
+        sandbox::forget_cached_thread();
         stage.join();
     }
 }
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn words_for_no_are_those_of_the_command() {
-        assert!(is_yes(b"1") && is_yes(b"true") && is_yes(b"yes"));
+        assert!(is_enabled(b"1") && is_enabled(b"true") && is_enabled(b"yes"));
         let no: [&[u8]; 5] = [b"", b"0", b"False", b"NO", b"off"];
-        assert!(!no.iter().any(|no| is_yes(no)));
+        assert!(!no.iter().any(|no| is_enabled(no)));
     }
 }

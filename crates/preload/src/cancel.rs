@@ -2,9 +2,9 @@
 //!
 //! The C library cancels a thread by unwinding its stack. The shim keeps its own panics from the
 //! program by `catch_unwind`, and an unwinding that is not a panic must not meet that: it would end
-//! the process. So the shim makes no call in which a thread is cancelled (`files::closes_one`), and
-//! a thread that lets itself be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait
-//! until it is through.
+//! the process. So the shim makes no call in which a thread is cancelled
+//! (`files::track_close_uncancelled`), and a thread that lets itself be cancelled anywhere
+//! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
 //!
 //! Few programs have such threads, and most requests need not check: a bit marks such programs
 //! ([`process::RARE_STATE`]). For the few instructions before and after, the standard's word
@@ -23,9 +23,9 @@ const ASYNCHRONOUS: c_int = 1;
 
 /// Keeps the thread from being cancelled anywhere until the value is dropped, which may be its end.
 #[derive(Debug)]
-pub(crate) struct Shielded(c_int);
+pub(crate) struct CancelDeferred(c_int);
 
-impl Shielded {
+impl CancelDeferred {
     pub(crate) fn new() -> Self {
         let mut old = DEFERRED;
         // SAFETY: `old` is there; the function takes no lock and may be called anywhere.
@@ -34,7 +34,7 @@ impl Shielded {
     }
 }
 
-impl Drop for Shielded {
+impl Drop for CancelDeferred {
     fn drop(&mut self) {
         if self.0 != DEFERRED {
             // SAFETY: with a null pointer nothing is written. If the thread is cancelled here, it
@@ -45,7 +45,7 @@ impl Drop for Shielded {
 }
 
 /// Says where the thread may be cancelled.
-pub(crate) fn types(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn track_cancel_type(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if kind == ASYNCHRONOUS {
         process::set_rare_state(process::CANCELLED_ANYWHERE, true);
     }

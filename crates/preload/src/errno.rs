@@ -11,7 +11,7 @@ pub(crate) struct Errno {
 
 impl Errno {
     #[inline]
-    pub(crate) fn keep() -> Self {
+    pub(crate) fn save() -> Self {
         // SAFETY: the location is this thread's and lives as long as the thread.
         unsafe {
             let location = libc::__errno_location();

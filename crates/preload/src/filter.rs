@@ -65,15 +65,19 @@ const LOG: u32 = 0x7ffc_0000;
 const DATA: u32 = 64;
 
 /// The most instructions that are examined for one call: sixteen times the longest filter.
-const STEPS: u32 = 1 << 16;
+const STEPS_MAX: u32 = 1 << 16;
 /// The most jumps of one way whose other side is still to be examined.
-const BRANCHES: u32 = 64;
+const BRANCHES_MAX: u32 = 64;
 
 /// Whether a call passes a filter, whatever is not known of it.
 pub(crate) fn passes(program: &[Instruction], call: &Call) -> bool {
-    let mut steps = STEPS;
-    Machine { accumulator: Some(0), index: Some(0), memory: [Some(0); 16], program_counter: 0 }
-        .run(program, call, &mut steps, BRANCHES)
+    let mut steps = STEPS_MAX;
+    Machine { accumulator: Some(0), index: Some(0), memory: [Some(0); 16], program_counter: 0 }.run(
+        program,
+        call,
+        &mut steps,
+        BRANCHES_MAX,
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -97,15 +101,15 @@ impl Machine {
             let operand = instruction.operand;
             match instruction.code {
                 // ret, of a constant and of the accumulator.
-                0x06 => return lets_pass(Some(operand)),
-                0x16 => return lets_pass(self.accumulator),
+                0x06 => return is_allowed(Some(operand)),
+                0x16 => return is_allowed(self.accumulator),
                 // ja, and the jumps that compare.
                 0x05 => {
                     self.program_counter = self.program_counter.saturating_add(operand as usize)
                 }
                 0x15 | 0x1d | 0x25 | 0x2d | 0x35 | 0x3d | 0x45 | 0x4d => {
                     let (yes, no) = (instruction.if_true, instruction.if_false);
-                    match self.compares(*instruction) {
+                    match self.compare(*instruction) {
                         Some(true) => self.program_counter += usize::from(yes),
                         Some(false) => self.program_counter += usize::from(no),
                         None if branches == 0 => return false,
@@ -122,7 +126,7 @@ impl Machine {
                     }
                 }
                 _ => {
-                    if self.computes(*instruction, call).is_none() {
+                    if self.compute(*instruction, call).is_none() {
                         return false;
                     }
                 }
@@ -131,7 +135,7 @@ impl Machine {
     }
 
     /// The result of a jump's comparison, if both of its sides are known.
-    fn compares(&self, instruction: Instruction) -> Option<bool> {
+    fn compare(&self, instruction: Instruction) -> Option<bool> {
         let right = if instruction.code & 8 == 0 { Some(instruction.operand) } else { self.index };
         let (left, right) = (self.accumulator?, right?);
         Some(match instruction.code & 0xf0 {
@@ -143,7 +147,7 @@ impl Machine {
     }
 
     /// Loads, stores, calculates. None for what the kernel will refuse.
-    fn computes(&mut self, instruction: Instruction, call: &Call) -> Option<()> {
+    fn compute(&mut self, instruction: Instruction, call: &Call) -> Option<()> {
         let operand = instruction.operand;
         let cell = operand as usize;
         match instruction.code {
@@ -205,7 +209,7 @@ impl Call {
 }
 
 /// Whether an answer lets the call go on.
-fn lets_pass(answer: Option<u32>) -> bool {
+fn is_allowed(answer: Option<u32>) -> bool {
     answer.is_some_and(|answer| matches!(answer & 0xffff_0000, ALLOW | LOG))
 }
 

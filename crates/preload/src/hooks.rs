@@ -13,12 +13,12 @@
 #![allow(clippy::unused_unit, reason = "every line of a table names its result")]
 
 /// The function that is called in place of a missing one.
-macro_rules! absent {
+macro_rules! fallback {
     ($result:ty) => {
-        <$result as crate::real::CallResult>::ABSENT
+        <$result as crate::real::CallResult>::FALLBACK
     };
-    ($result:ty, $absent:ident) => {
-        crate::real::$absent as *const ()
+    ($result:ty, $fallback:ident) => {
+        crate::real::$fallback as *const ()
     };
 }
 
@@ -35,7 +35,7 @@ macro_rules! hooks {
     ($(
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
             = $($wrapper:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?
-            $(or $absent:ident)?;
+            $(or $fallback:ident)?;
     )*) => {$(
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ macro_rules! hooks {
             static REAL: crate::real::Real<unsafe extern "C-unwind" fn($($type),*) -> $result> =
                 crate::real::Real::new(
                     concat!(stringify!($name), "\0"),
-                    absent!($result $(, $absent)?),
+                    fallback!($result $(, $fallback)?),
                 );
             // SAFETY: the type is the one that the C library declares; the caller keeps the
             // function's contract, and the real call is made with its arguments.
@@ -74,7 +74,7 @@ macro_rules! variadic_hooks {
                 unsafe extern "C-unwind" fn($($type,)* ...) -> $result,
             > = crate::real::Real::new(
                 concat!(stringify!($name), "\0"),
-                <$result as crate::real::CallResult>::ABSENT,
+                <$result as crate::real::CallResult>::FALLBACK,
             );
             // SAFETY: as for `hooks!`.
             unsafe {

@@ -9,7 +9,7 @@ use tidegate_model::Operation;
 use tidegate_stage::files::{Status, begin_query, cache_status};
 use tidegate_stage::{Admission, Bypass, Inside, Request, Stage, Subject};
 
-use crate::cancel::Shielded;
+use crate::cancel::CancelDeferred;
 use crate::errno::Errno;
 use crate::process::{self, stage};
 use crate::real::CallResult;
@@ -40,11 +40,11 @@ const MOVED_MAX: u64 = 0x7fff_f000;
 /// cancelled, and what it holds stands in its record, from where it comes back.
 pub(crate) enum Admitted {
     /// It was let through by the stage.
-    Through(ManuallyDrop<Admission<'static>>),
+    Enforced(ManuallyDrop<Admission<'static>>),
     /// It came from inside the shim, or from a signal handler that interrupted the shim.
     Nested(&'static Stage),
     /// Its gates would need a system call that the program has forbidden itself.
-    Barred(&'static Stage),
+    Sandboxed(&'static Stage),
     /// The shim is broken.
     Failed(&'static Stage),
 }
@@ -67,9 +67,9 @@ impl Admitted {
         request: &Request<'_>,
         rare_state: u32,
     ) -> Self {
-        let _shielded = (rare_state & process::CANCELLED_ANYWHERE != 0).then(Shielded::new);
-        if rare_state & process::SANDBOXED != 0 && sandbox::bars(stage, request) {
-            return Self::Barred(stage);
+        let _deferred = (rare_state & process::CANCELLED_ANYWHERE != 0).then(CancelDeferred::new);
+        if rare_state & process::SANDBOXED != 0 && sandbox::must_bypass(stage, request) {
+            return Self::Sandboxed(stage);
         }
         Self::enforce_guarded(stage, request)
     }
@@ -77,7 +77,7 @@ impl Admitted {
     #[inline(always)]
     fn enforce_guarded(stage: &'static Stage, request: &Request<'_>) -> Self {
         let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
-        let _errno = Errno::keep();
+        let _errno = Errno::save();
         // Written in place: what a closure returns is copied on its way to the caller, in chunks
         // that the processor waits for.
         let mut admitted = Self::Failed(stage);
@@ -85,8 +85,8 @@ impl Admitted {
             if Inside::is_holding() {
                 stage.reclaim();
             }
-            admitted = Self::Through(ManuallyDrop::new(stage.enforce_in_call(request)));
-            if let Self::Through(admission) = &admitted
+            admitted = Self::Enforced(ManuallyDrop::new(stage.enforce_in_call(request)));
+            if let Self::Enforced(admission) = &admitted
                 && admission.has_permits()
             {
                 threads::watch_for_end();
@@ -102,19 +102,19 @@ impl Admitted {
     /// A call from inside the shim, or from a thread in the kernel's strict mode.
     #[cold]
     fn inside(stage: &'static Stage) -> Self {
-        if sandbox::is_strict() { Self::Barred(stage) } else { Self::Nested(stage) }
+        if sandbox::is_strict() { Self::Sandboxed(stage) } else { Self::Nested(stage) }
     }
 
     /// Whether it passed the gates of a channel.
     pub(crate) fn is_gated(&self) -> bool {
-        matches!(self, Self::Through(admission) if admission.is_gated())
+        matches!(self, Self::Enforced(admission) if admission.is_gated())
     }
 
     /// Reports to the stage that the call moved `bytes`.
     #[inline]
     pub(crate) fn complete(self, bytes: u64) {
         match self {
-            Self::Through(admission) => {
+            Self::Enforced(admission) => {
                 // System calls of the stage leave `errno` alone.
                 let _inside = Inside::enter();
                 let admission = ManuallyDrop::into_inner(admission);
@@ -124,7 +124,7 @@ impl Admitted {
                 }
             }
             Self::Nested(stage) => stage.bypass(Bypass::Nested, bytes),
-            Self::Barred(stage) => stage.bypass(sandbox::SANDBOXED, bytes),
+            Self::Sandboxed(stage) => stage.bypass(sandbox::SANDBOXED, bytes),
             Self::Failed(stage) => stage.bypass(Bypass::Failure, bytes),
         }
     }
@@ -142,7 +142,7 @@ pub(crate) fn gate_transfer<T: CallResult>(
     let request = Request::new(operation, bytes.min(MOVED_MAX));
     let admitted = Admitted::enforce(stage, &request.on(Subject::Descriptor(descriptor)));
     let result = call();
-    admitted.complete(result.moved());
+    admitted.complete(result.bytes_moved());
     result
 }
 

@@ -34,7 +34,7 @@ impl Range {
     }
 
     #[inline]
-    fn holds(&self, address: usize) -> bool {
+    fn contains(&self, address: usize) -> bool {
         let start = self.start.load(Ordering::Relaxed);
         address >= start && address < self.end.load(Ordering::Relaxed)
     }
@@ -66,11 +66,11 @@ fn heap_end() -> usize {
 }
 
 /// Finds out where memory is that can always be read. To be called when the program begins.
-pub(crate) fn learn() {
+pub(crate) fn find_readable_memory() {
     // SAFETY: a question to the C library.
     let auxiliary = |kind| unsafe { libc::getauxval(kind) } as usize;
     STACK_TOP.store(auxiliary(libc::AT_EXECFN), Ordering::Relaxed);
-    learn_image(auxiliary(libc::AT_PHDR), auxiliary(libc::AT_PHNUM));
+    find_image(auxiliary(libc::AT_PHDR), auxiliary(libc::AT_PHNUM));
     let now = heap_end() / PAGE;
     if now > 0 {
         let pages = (now.saturating_sub(HEAP_PAGES_MAX)..now).rev();
@@ -80,7 +80,7 @@ pub(crate) fn learn() {
 }
 
 /// Remembers the segments of the program that can be read, by its own table.
-fn learn_image(table: usize, count: usize) {
+fn find_image(table: usize, count: usize) {
     let table = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(table);
     if table.is_null() {
         return;
@@ -150,7 +150,7 @@ impl Probe {
         if page >= heap && heap != 0 && page.saturating_add(PAGE) <= heap_end() {
             return true;
         }
-        IMAGE.iter().any(|segment| segment.holds(page))
+        IMAGE.iter().any(|segment| segment.contains(page))
     }
 
     #[inline]
@@ -171,13 +171,13 @@ impl Probe {
 #[inline]
 fn is_page_readable(page: usize) -> bool {
     const BAD_ADDRESS: isize = -(libc::EFAULT as isize);
-    page != 0 && masks(page * PAGE) != BAD_ADDRESS
+    page != 0 && raw_sigprocmask(page * PAGE) != BAD_ADDRESS
 }
 
 /// `rt_sigprocmask(~0, address, NULL, 8)`, with the kernel's result.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn masks(address: usize) -> isize {
+fn raw_sigprocmask(address: usize) -> isize {
     let result: isize;
     // SAFETY: the kernel reads eight bytes and refuses the operation; it writes to nothing. A
     // system call destroys the two registers that are named.
@@ -200,7 +200,7 @@ fn masks(address: usize) -> isize {
 /// As above.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-fn masks(address: usize) -> isize {
+fn raw_sigprocmask(address: usize) -> isize {
     let result: isize;
     // SAFETY: as above; a system call keeps every register but the one of the result.
     unsafe {
@@ -219,7 +219,7 @@ fn masks(address: usize) -> isize {
 
 /// Where the call is not known how to be made by hand, everything is taken to be readable.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn masks(_: usize) -> isize {
+fn raw_sigprocmask(_: usize) -> isize {
     0
 }
 
@@ -257,7 +257,7 @@ mod tests {
     /// Memory that the probe takes to be readable without a system call is readable, by the kernel.
     #[test]
     fn what_is_known_of_the_program_is_so() {
-        learn();
+        find_readable_memory();
         let probe = Probe::new();
         let image = IMAGE.iter().map(|segment| segment.start.load(Ordering::Relaxed));
         let heap = HEAP_START.load(Ordering::Relaxed);

@@ -40,13 +40,13 @@ pub(crate) fn set_rare_state(bit: u32, set: bool) {
 }
 
 /// Calls that the shim makes for itself, a bit each.
-pub(crate) type Needs = u32;
+pub(crate) type CallSet = u32;
 /// To find out whether memory can be read.
-pub(crate) const PROBE: Needs = 1 << 13;
+pub(crate) const PROBE: CallSet = 1 << 13;
 /// All of them.
-pub(crate) const ALL: Needs = (1 << 14) - 1;
+pub(crate) const ALL: CallSet = (1 << 14) - 1;
 
-/// The calls that the process may still make, as bits of [`Needs`].
+/// The calls that the process may still make, as bits of [`CallSet`].
 pub(crate) static ALLOWED: AtomicU32 = AtomicU32::new(ALL);
 
 thread_local! {
@@ -55,14 +55,14 @@ thread_local! {
 }
 
 /// Whether any of these calls may end the program.
-pub(crate) fn forbids(needs: Needs) -> bool {
+pub(crate) fn is_forbidden(needs: CallSet) -> bool {
     ALLOWED.load(Ordering::Relaxed) & needs != needs
 }
 
 /// Whether the kernel must not be queried whether memory can be read.
 #[inline]
 pub(crate) fn must_not_probe() -> bool {
-    forbids(PROBE) || STRICT.get()
+    is_forbidden(PROBE) || STRICT.get()
 }
 
 /// Whether the thread is in strict mode.

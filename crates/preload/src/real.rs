@@ -22,7 +22,7 @@ const PRIVATE: [&CStr; 3] = [c"libaio.so.1", c"liburing.so.2", c"liburing.so.1"]
 #[repr(C)]
 pub(crate) struct Real<F> {
     name: &'static CStr,
-    absent: *const (),
+    fallback: *const (),
     address: AtomicPtr<c_void>,
     function: PhantomData<F>,
 }
@@ -33,12 +33,12 @@ unsafe impl<F> Sync for Real<F> {}
 impl<F: Copy> Real<F> {
     /// The function with this name, written with its zero; `absent` is called instead if there
     /// is none.
-    pub(crate) const fn new(name: &'static str, absent: *const ()) -> Self {
+    pub(crate) const fn new(name: &'static str, fallback: *const ()) -> Self {
         assert!(size_of::<F>() == size_of::<*mut c_void>());
         let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
             panic!("a name ends with its only zero")
         };
-        Self { name, absent, address: AtomicPtr::new(null_mut()), function: PhantomData }
+        Self { name, fallback, address: AtomicPtr::new(null_mut()), function: PhantomData }
     }
 
     /// The function.
@@ -60,13 +60,13 @@ impl<F: Copy> Real<F> {
     /// the same. That there is none is not kept: the library that has it may be loaded later.
     #[cold]
     fn find(&self) -> *mut c_void {
-        let _errno = Errno::keep();
+        let _errno = Errno::save();
         let mut address = next(self.name);
         if address.is_null() {
             address = private(self.name);
         }
         if address.is_null() {
-            return self.absent.cast_mut().cast();
+            return self.fallback.cast_mut().cast();
         }
         self.address.store(address, Ordering::Relaxed);
         address
@@ -80,7 +80,7 @@ impl<F: Copy> Real<F> {
 /// at its first `read`. It also makes the loader forget the error that the program's next `dlerror`
 /// would return. So everything is found when the program begins. It takes some 60 microseconds.
 #[cfg(not(test))]
-pub(crate) fn find_all() {
+pub(crate) fn resolve_all() {
     unsafe extern "C" {
         #[link_name = "__start_tidegate_real"]
         static START: libc::c_char;
@@ -101,7 +101,7 @@ pub(crate) fn find_all() {
 
 /// There are none in tests, which have no hooks.
 #[cfg(test)]
-pub(crate) fn find_all() {}
+pub(crate) fn resolve_all() {}
 
 /// The function that the program would have called without the shim; null if there is none.
 fn next(name: &CStr) -> *mut c_void {
@@ -144,25 +144,25 @@ fn private(name: &CStr) -> *mut c_void {
 pub(crate) trait CallResult {
     /// A function that ignores its arguments and fails with ENOSYS. On the C ABIs of our targets
     /// the caller owns the arguments, and the lower half of a returned -1 is -1.
-    const ABSENT: *const () = no_number as *const ();
+    const FALLBACK: *const () = fail_with_minus_one as *const ();
 
     /// How many bytes a data call with this result moved.
     #[inline]
-    fn moved(&self) -> u64 {
+    fn bytes_moved(&self) -> u64 {
         0
     }
 }
 
 impl CallResult for ssize_t {
     #[inline]
-    fn moved(&self) -> u64 {
+    fn bytes_moved(&self) -> u64 {
         u64::try_from(*self).unwrap_or(0)
     }
 }
 
 impl CallResult for c_long {
     #[inline]
-    fn moved(&self) -> u64 {
+    fn bytes_moved(&self) -> u64 {
         u64::try_from(*self).unwrap_or(0)
     }
 }
@@ -170,26 +170,26 @@ impl CallResult for c_long {
 impl CallResult for c_int {}
 
 impl CallResult for usize {
-    const ABSENT: *const () = no_pointer as *const ();
+    const FALLBACK: *const () = fail_with_null as *const ();
 }
 
 impl<T> CallResult for *mut T {
-    const ABSENT: *const () = no_pointer as *const ();
+    const FALLBACK: *const () = fail_with_null as *const ();
 }
 
 impl CallResult for () {}
 
-extern "C" fn no_number() -> c_long {
+extern "C" fn fail_with_minus_one() -> c_long {
     errno::set(libc::ENOSYS);
     -1
 }
 
-extern "C" fn no_pointer() -> *mut c_void {
+extern "C" fn fail_with_null() -> *mut c_void {
     errno::set(libc::ENOSYS);
     null_mut()
 }
 
 /// For functions that return their error with a minus sign.
-pub(crate) extern "C" fn no_call() -> c_long {
+pub(crate) extern "C" fn fail_with_negative_errno() -> c_long {
     -c_long::from(libc::ENOSYS)
 }

@@ -5,7 +5,7 @@
 //! install a filter, the filter is run here first, for every call that the shim may ever make
 //! ([`filter`]). If all of them pass, nothing changes. If not, everything that can be found out is
 //! found out while that is still allowed: the open descriptors and the calling
-//! thread. From then on [`bars`] checks each request before the stage does, and one that
+//! thread. From then on [`must_bypass`] checks each request before the stage does, and one that
 //! would need a call that is not allowed passes without a gate, and is counted.
 //!
 //! Requests sleep on a futex, and on nothing else: programs with threads cannot do without it, so
@@ -36,69 +36,69 @@ use tidegate_stage::{
 
 use crate::filter::{self, BpfProgram, Call, Instruction};
 use crate::guard::run_guarded;
-use crate::process::{self, ALL, ALLOWED, Needs, PROBE, STRICT, stage};
-pub(crate) use crate::process::{forbids, is_strict};
+use crate::process::{self, ALL, ALLOWED, CallSet, PROBE, STRICT, stage};
+pub(crate) use crate::process::{is_forbidden, is_strict};
 use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
 pub(crate) const SANDBOXED: Bypass = Bypass::Sandboxed;
 
-const FUTEX: Needs = 1;
-const STATUS: Needs = 1 << 1;
-const FILE_SYSTEM: Needs = 1 << 2;
-const LINK: Needs = 1 << 3;
-const PROCESS: Needs = 1 << 4;
-const THREAD_NAME: Needs = 1 << 5;
-const USER: Needs = 1 << 6;
-const OPEN: Needs = 1 << 7;
-const READ: Needs = 1 << 8;
-const CLOSE: Needs = 1 << 9;
-const MAP: Needs = 1 << 10;
-const CLOCK: Needs = 1 << 11;
-const INSPECT: Needs = 1 << 12;
+const FUTEX: CallSet = 1;
+const STATUS: CallSet = 1 << 1;
+const FILE_SYSTEM: CallSet = 1 << 2;
+const LINK: CallSet = 1 << 3;
+const PROCESS: CallSet = 1 << 4;
+const THREAD_NAME: CallSet = 1 << 5;
+const USER: CallSet = 1 << 6;
+const OPEN: CallSet = 1 << 7;
+const READ: CallSet = 1 << 8;
+const CLOSE: CallSet = 1 << 9;
+const MAP: CallSet = 1 << 10;
+const CLOCK: CallSet = 1 << 11;
+const INSPECT: CallSet = 1 << 12;
 
 /// To find out what a descriptor is.
-const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
+const DESCRIPTOR: CallSet = STATUS | FILE_SYSTEM | LINK | PROCESS;
 /// To find out whether a file that is mapped is on storage.
-pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
+pub(crate) const MAPPING: CallSet = STATUS | FILE_SYSTEM;
 /// To find out where a relative name begins.
-pub(crate) const DIRECTORY: Needs = LINK;
+pub(crate) const DIRECTORY: CallSet = LINK;
 /// To find out whether a thread is stopped that holds a permit at a queue.
-const THREAD_STATE: Needs = OPEN | READ | CLOSE | STATUS | LINK;
+const THREAD_STATE: CallSet = OPEN | READ | CLOSE | STATUS | LINK;
 /// To find out that a forked child is a process of its own.
-pub(crate) const CHILD: Needs = PROCESS;
+pub(crate) const CHILD: CallSet = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to check.
-const CALLS: [(Needs, Call); 25] = [
-    (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
-    (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
-    (STATUS, by(libc::SYS_fstat, None)),
-    (FILE_SYSTEM, by(libc::SYS_fstatfs, None)),
-    (LINK, by(libc::SYS_readlinkat, None)),
-    (PROCESS, by(libc::SYS_getpid, None)),
-    (PROCESS, by(libc::SYS_gettid, None)),
+const CALLS: [(CallSet, Call); 25] = [
+    (FUTEX, call_of(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
+    (FUTEX, call_of(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
+    (STATUS, call_of(libc::SYS_fstat, None)),
+    (FILE_SYSTEM, call_of(libc::SYS_fstatfs, None)),
+    (LINK, call_of(libc::SYS_readlinkat, None)),
+    (PROCESS, call_of(libc::SYS_getpid, None)),
+    (PROCESS, call_of(libc::SYS_gettid, None)),
     (
         THREAD_NAME,
         Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NAME as u32), None] },
     ),
-    (USER, by(libc::SYS_geteuid, None)),
-    (OPEN, by(libc::SYS_openat, None)),
-    (OPEN, by(OPEN_BY_NAME, None)),
-    (READ, by(libc::SYS_read, None)),
-    (CLOSE, by(libc::SYS_close, None)),
-    (MAP, by(libc::SYS_mmap, None)),
-    (CLOCK, by(libc::SYS_clock_gettime, None)),
+    (USER, call_of(libc::SYS_geteuid, None)),
+    (OPEN, call_of(libc::SYS_openat, None)),
+    (OPEN, call_of(OPEN_BY_NAME, None)),
+    (READ, call_of(libc::SYS_read, None)),
+    (CLOSE, call_of(libc::SYS_close, None)),
+    (MAP, call_of(libc::SYS_mmap, None)),
+    (CLOCK, call_of(libc::SYS_clock_gettime, None)),
     // To find out whether memory can be read.
     (PROBE, Call { number: libc::SYS_rt_sigprocmask, arguments: [Some(u32::MAX), None] }),
     // To find out what a program is that is to be started.
-    (INSPECT, by(libc::SYS_pread64, None)),
-    (INSPECT, by(libc::SYS_newfstatat, None)),
-    (INSPECT, by(libc::SYS_fgetxattr, None)),
-    (INSPECT, by(libc::SYS_faccessat, None)),
-    (INSPECT, by(libc::SYS_faccessat2, None)),
-    (INSPECT, by(libc::SYS_getuid, None)),
-    (INSPECT, by(libc::SYS_getgid, None)),
-    (INSPECT, by(libc::SYS_getegid, None)),
+    (INSPECT, call_of(libc::SYS_pread64, None)),
+    (INSPECT, call_of(libc::SYS_newfstatat, None)),
+    (INSPECT, call_of(libc::SYS_fgetxattr, None)),
+    (INSPECT, call_of(libc::SYS_faccessat, None)),
+    (INSPECT, call_of(libc::SYS_faccessat2, None)),
+    (INSPECT, call_of(libc::SYS_getuid, None)),
+    (INSPECT, call_of(libc::SYS_getgid, None)),
+    (INSPECT, call_of(libc::SYS_getegid, None)),
     (
         INSPECT,
         Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NO_NEW_PRIVS as u32), None] },
@@ -111,7 +111,7 @@ const OPEN_BY_NAME: c_long = libc::SYS_open;
 #[cfg(not(target_arch = "x86_64"))]
 const OPEN_BY_NAME: c_long = libc::SYS_openat;
 
-const fn by(number: c_long, second: Option<u32>) -> Call {
+const fn call_of(number: c_long, second: Option<u32>) -> Call {
     Call { number, arguments: [None, second] }
 }
 
@@ -120,12 +120,12 @@ static IDENTITY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The table and the context under which the stage has this thread.
-    static WARM: Cell<(u32, ContextId)> = const { Cell::new((0, ContextId::NONE)) };
+    static CACHED_THREAD: Cell<(u32, ContextId)> = const { Cell::new((0, ContextId::NONE)) };
 }
 
 /// The effect of this process's filters on the start of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum ExecPolicy {
     /// The shim may inspect the program.
     Known,
     /// Inspecting the program may end this process, but no filter is in the way of the shim.
@@ -135,13 +135,13 @@ pub(crate) enum Start {
 }
 
 /// Returns the effect of this process's filters on a program that it starts.
-pub(crate) fn start() -> Start {
-    if forbids(ALL & !INSPECT & !PROBE) {
-        Start::WithoutShim
-    } else if forbids(INSPECT) {
-        Start::Unknown
+pub(crate) fn exec_policy() -> ExecPolicy {
+    if is_forbidden(ALL & !INSPECT & !PROBE) {
+        ExecPolicy::WithoutShim
+    } else if is_forbidden(INSPECT) {
+        ExecPolicy::Unknown
     } else {
-        Start::Known
+        ExecPolicy::Known
     }
 }
 
@@ -156,15 +156,15 @@ pub(crate) fn on_jump() {
 }
 
 /// Forgets that the stage knows this thread, because the stage is about to forget it.
-pub(crate) fn forgets_thread() {
-    WARM.set((0, ContextId::NONE));
+pub(crate) fn forget_cached_thread() {
+    CACHED_THREAD.set((0, ContextId::NONE));
 }
 
 /// Whether a request must pass without a gate, because the gate would need a call that may end the
 /// program. To be checked in a process that has forbidden itself any.
 #[cold]
 #[inline(never)]
-pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
+pub(crate) fn must_bypass(stage: &Stage, request: &Request<'_>) -> bool {
     let allowed = ALLOWED.load(Ordering::Relaxed);
     let layout = stage.layout();
     let generation = layout.header.generation.load(Ordering::Acquire);
@@ -173,7 +173,7 @@ pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
         return layout.header.closed.load(Ordering::Relaxed) != 0 && allowed & FUTEX == 0;
     }
     let table = RuleTable(&layout.tables[generation as usize % layout.tables.len()][..]);
-    if !knows_thread(allowed, generation, |classifier| table.uses(classifier)) {
+    if !is_thread_cached(allowed, generation, |classifier| table.uses(classifier)) {
         return true;
     }
     if let Subject::Descriptor(descriptor) = request.subject {
@@ -188,11 +188,11 @@ pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
 }
 
 /// Whether the stage knows the thread under this table, or may query what the table depends on.
-fn knows_thread(allowed: Needs, generation: u32, uses: impl Fn(Classifier) -> bool) -> bool {
+fn is_thread_cached(allowed: CallSet, generation: u32, uses: impl Fn(Classifier) -> bool) -> bool {
     let context = scope::enter_here(ContextId::NONE);
     scope::enter_here(context);
     let here = (generation, context);
-    if WARM.get() == here {
+    if CACHED_THREAD.get() == here {
         return true;
     }
     let identity = IDENTITY.load(Ordering::Relaxed);
@@ -202,7 +202,7 @@ fn knows_thread(allowed: Needs, generation: u32, uses: impl Fn(Classifier) -> bo
         || (uses(Classifier::Process) && (allowed | identity) & LINK == 0)
         || (uses(Classifier::Cgroup) && identity & READ == 0 && allowed & group != group);
     if !barred {
-        WARM.set(here);
+        CACHED_THREAD.set(here);
     }
     !barred
 }
@@ -213,7 +213,7 @@ fn has_queue(layout: &Layout) -> bool {
 }
 
 /// Sets the calls that the process may make.
-fn allow(allowed: Needs) {
+fn allow(allowed: CallSet) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::allow_queries(allowed & DESCRIPTOR == DESCRIPTOR);
     record::allow_inspection(allowed & THREAD_STATE == THREAD_STATE);
@@ -221,7 +221,7 @@ fn allow(allowed: Needs) {
 }
 
 /// Takes the calls `lost` from the process, and gives them back if `call` fails.
-fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> T {
+fn with_forbidden<T: Copy + Into<c_long>>(lost: CallSet, call: impl FnOnce() -> T) -> T {
     let before = ALLOWED.load(Ordering::Relaxed);
     if lost & before == 0 {
         return call();
@@ -239,7 +239,7 @@ fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> 
 ///
 /// # Safety
 /// `program` is a `struct sock_fprog`, or points to where nothing can be read.
-pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
+pub(crate) unsafe fn install_filter<T: Copy + Into<c_long>>(
     program: *const BpfProgram,
     call: impl FnOnce() -> T,
 ) -> T {
@@ -247,19 +247,19 @@ pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
     let program = || unsafe { raw::value(program) };
     let Some((stage, program)) = stage().zip(program()) else { return call() };
     // A child of vfork has its parent's memory, and what it may not do is not its parent's matter.
-    if !forbids(PROCESS) && !files::is_own() {
+    if !is_forbidden(PROCESS) && !files::is_own() {
         return call();
     }
     // SAFETY: as the caller promises.
-    let lost = lost(stage, unsafe { program.instructions() });
+    let lost = forbidden_by(stage, unsafe { program.instructions() });
     if lost != 0 {
-        prepares();
+        cache_before_filter();
     }
-    restricted(lost, call)
+    with_forbidden(lost, call)
 }
 
 /// The calls that a filter takes from the process.
-fn lost(stage: &Stage, program: &[Instruction]) -> Needs {
+fn forbidden_by(stage: &Stage, program: &[Instruction]) -> CallSet {
     let refused = CALLS.iter().filter(|(_, call)| !filter::passes(program, call));
     let lost = refused.fold(0, |lost, (need, _)| lost | need);
     if lost & CLOCK != 0 && reads_clock_without_calls(stage) { lost & !CLOCK } else { lost }
@@ -276,7 +276,7 @@ fn reads_clock_without_calls(stage: &Stage) -> bool {
     let name = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut found = [0; 32];
     run_guarded(|| {
-        if forbids(OPEN | READ | CLOSE) {
+        if is_forbidden(OPEN | READ | CLOSE) {
             return false;
         }
         let file = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -288,15 +288,15 @@ fn reads_clock_without_calls(stage: &Stage) -> bool {
 /// Finds out what may not be found out later. A program gives up gaining rights before it installs
 /// a filter, so this is done then, too: the filter itself may be installed in a way that cannot be
 /// seen.
-pub(crate) fn prepares() {
+pub(crate) fn cache_before_filter() {
     let Some(stage) = stage() else { return };
-    if forbids(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
+    if is_forbidden(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
         return;
     }
     run_guarded(|| {
         // The first reading of the kernel's clock finds its location.
         stage.now();
-        knows(stage);
+        cache_thread(stage);
         each_open(|descriptor| {
             let subject = Subject::Descriptor(descriptor);
             stage.classify(&Request::new(Operation::Read, 0).on(subject));
@@ -305,7 +305,7 @@ pub(crate) fn prepares() {
 }
 
 /// Makes the stage know this thread.
-fn knows(stage: &Stage) {
+fn cache_thread(stage: &Stage) {
     let layout = stage.layout();
     let generation = layout.header.generation.load(Ordering::Acquire);
     stage.classify(&Request::new(Operation::Read, 0).on(Subject::Path(b"")));
@@ -315,7 +315,7 @@ fn knows(stage: &Stage) {
     }
     let context = scope::enter_here(ContextId::NONE);
     scope::enter_here(context);
-    WARM.set((generation, context));
+    CACHED_THREAD.set((generation, context));
     for (classifier, need) in [(Classifier::Process, LINK), (Classifier::Cgroup, READ)] {
         if table.uses(classifier) {
             IDENTITY.fetch_or(need, Ordering::Relaxed);
@@ -324,13 +324,13 @@ fn knows(stage: &Stage) {
 }
 
 /// How many descriptors are tried where the kernel gives no list.
-const TRIED: i32 = 1_024;
+const DESCRIPTORS_TRIED: i32 = 1_024;
 
 /// Calls `see` with every open descriptor.
 fn each_open(mut see: impl FnMut(i32)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(list) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
-        for descriptor in 0..TRIED {
+        for descriptor in 0..DESCRIPTORS_TRIED {
             // SAFETY: if the descriptor is not open, the kernel reports it.
             let tried = unsafe { BorrowedFd::borrow_raw(descriptor) };
             if rustix::io::fcntl_getfd(tried).is_ok() {
@@ -352,7 +352,7 @@ fn each_open(mut see: impl FnMut(i32)) {
 }
 
 /// Enters the kernel's strict mode.
-fn confines<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
+fn enter_strict_mode<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
     if stage().is_none() {
         return call();
     }
@@ -372,7 +372,7 @@ fn confines<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
 ///
 /// # Safety
 /// They are those of the call.
-pub(crate) unsafe fn enters<T: Copy + Into<c_long>>(
+pub(crate) unsafe fn on_seccomp_mode<T: Copy + Into<c_long>>(
     mode: usize,
     argument: usize,
     call: impl FnOnce() -> T,
@@ -380,9 +380,9 @@ pub(crate) unsafe fn enters<T: Copy + Into<c_long>>(
     const STRICT: usize = 1;
     const FILTER: usize = 2;
     match mode {
-        STRICT => confines(call),
+        STRICT => enter_strict_mode(call),
         // SAFETY: as the caller promises.
-        FILTER => unsafe { filters(std::ptr::with_exposed_provenance(argument), call) },
+        FILTER => unsafe { install_filter(std::ptr::with_exposed_provenance(argument), call) },
         _ => call(),
     }
 }
@@ -390,8 +390,8 @@ pub(crate) unsafe fn enters<T: Copy + Into<c_long>>(
 /// `seccomp`, which the C library has no function for, with its first and its third argument.
 ///
 /// # Safety
-/// As for [`enters`].
-pub(crate) unsafe fn installs_filter(
+/// As for [`on_seccomp_mode`].
+pub(crate) unsafe fn on_seccomp_call(
     operation: c_long,
     argument: c_long,
     call: impl FnOnce() -> c_long,
@@ -399,17 +399,17 @@ pub(crate) unsafe fn installs_filter(
     // The two operations are the modes of prctl less one; all others change nothing.
     match operation {
         // SAFETY: as the caller promises.
-        0 | 1 => unsafe { enters(operation as usize + 1, argument as usize, call) },
+        0 | 1 => unsafe { on_seccomp_mode(operation as usize + 1, argument as usize, call) },
         _ => call(),
     }
 }
 
 /// `prctl(PR_SET_TSC)`: a program may forbid itself the time-stamp counter, from which the time is
 /// read; then a thread that reads the counter gets a signal.
-pub(crate) fn sets_counter<T: Copy + Into<c_long>>(mode: usize, call: impl FnOnce() -> T) -> T {
+pub(crate) fn on_set_tsc<T: Copy + Into<c_long>>(mode: usize, call: impl FnOnce() -> T) -> T {
     const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
     if mode == FORBIDDEN {
-        return restricted(CLOCK, call);
+        return with_forbidden(CLOCK, call);
     }
     let result = call();
     if result.into() >= 0 {

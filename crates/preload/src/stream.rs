@@ -59,7 +59,7 @@ pub(crate) struct BufferPosition {
 
 impl BufferPosition {
     /// Bytes in the buffer.
-    pub(crate) fn held(self) -> u64 {
+    pub(crate) fn buffered(self) -> u64 {
         self.end.saturating_sub(self.base) as u64
     }
 }
@@ -99,7 +99,7 @@ impl StdioStream {
     /// Bytes that are accepted without a word to the kernel. None for streams that do not buffer
     /// whole blocks, or that were read from last.
     #[inline]
-    pub(crate) fn space(&self) -> u64 {
+    pub(crate) fn writable(&self) -> u64 {
         match distance(&self.write_now, &self.write_end) {
             // Not used yet.
             0 if self.buffer_base.load(Ordering::Relaxed) == 0
@@ -130,7 +130,7 @@ impl StdioStream {
 
     /// Whether what is available holds `delimiter` within `most` bytes. To be called while the
     /// stream is held, or when there is one thread.
-    pub(crate) fn holds(&self, delimiter: u8, most: u64) -> bool {
+    pub(crate) fn buffer_contains(&self, delimiter: u8, most: u64) -> bool {
         let length = self.available().min(most) as usize;
         let start = self.read_now.load(Ordering::Relaxed);
         let start = std::ptr::with_exposed_provenance::<c_void>(start);
@@ -167,7 +167,7 @@ impl<'a> StreamLock<'a> {
     }
 
     /// Holds nothing, for functions whose caller holds the stream.
-    pub(crate) const fn by_caller() -> Self {
+    pub(crate) const fn locked_by_caller() -> Self {
         Self(None)
     }
 }

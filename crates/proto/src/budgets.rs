@@ -219,8 +219,8 @@ impl Budgets {
         }
     }
 
-    /// What a stage of another host has given up is free. The last one of these is not waited for
-    /// longer: whoever is to get it waits already.
+    /// A stage of another host has given up rates, which are free now. Behind the last such stage
+    /// they are divided at once: the stages that get them wait already.
     fn on_settled(&mut self, now: Time) {
         if self.stages.values().any(|stage| !stage.is_lost && stage.is_awaited()) {
             self.settle_soon(now);

@@ -36,6 +36,7 @@ use crate::segment::Segment;
 use crate::stage::Stage;
 #[cfg(feature = "transform")]
 use crate::transform::{Keys, Layered, Transforms};
+use crate::wait;
 use crate::{report, users};
 
 /// How often the agent scans for processes that it has not noticed. Noticed processes wake it when
@@ -349,7 +350,7 @@ fn install(segment: &Segment, change: &Change) {
             cell.store(*word, Ordering::Relaxed);
         }
         header.generation.store(next, Ordering::Release);
-        gate::wake(&header.generation, u32::MAX);
+        wait::wake(&header.generation, u32::MAX);
     }
     for number in &change.retired {
         if let Some(cell) = segment.gates.get(usize::from(*number)) {

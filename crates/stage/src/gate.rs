@@ -6,21 +6,18 @@
 //! changes, and whatever happens to others (a process killed in its sleep, an agent that died) it
 //! checks again by itself, and frees what the dead hold.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
-use rustix::io::Errno;
-use rustix::thread::futex;
 use tidegate_algo::classify::channel::{Flows, Gates};
 use tidegate_algo::shaping::token_bucket::{Due, Take};
 use tidegate_model::{Span, Time};
 
 use crate::clock;
 use crate::layout::{GateCell, GateKind, Layout, TOKENS_PER_OPERATION};
-use crate::lease::{self, Permit};
+use crate::lease;
+use crate::permit::Permit;
+use crate::wait::{Cost, RECHECK, count_wait, one_fewer, sleep, wake};
 
-/// How long a sleeper sleeps at most before it checks again without a wakeup: the bound on what a
-/// lost wake-up can cost.
-pub(crate) const RECHECK: Span = Span(100 * Span::MILLISECOND.0);
 /// A sleeper that has not checked again for so long is dead, or as good as.
 const ASLEEP: Span = Span(2 * Span::SECOND.0);
 /// The most queue gates of a channel.
@@ -32,13 +29,6 @@ pub(crate) type Permits = [Option<Permit>; QUEUES_PER_CHANNEL];
 
 /// No permit at all.
 pub(crate) const NO_PERMITS: Permits = [None; QUEUES_PER_CHANNEL];
-
-/// Cost of a request at gates.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    pub(crate) bytes: u64,
-    pub(crate) operations: u64,
-}
 
 impl GateCell {
     #[inline]
@@ -181,19 +171,6 @@ fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
     waited
 }
 
-/// Counts one thread fewer that waits. Not below none: the agent may have given this one up, if it
-/// was stopped for long.
-pub(crate) fn one_fewer(waiting: &AtomicU32) {
-    let fewer = |waiting: u32| waiting.checked_sub(1);
-    let _ = waiting.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
-}
-
-pub(crate) fn count_wait(cell: &GateCell, waited: Span) {
-    cell.delayed.fetch_add(1, Ordering::Relaxed);
-    cell.waited.fetch_add(waited.0, Ordering::Relaxed);
-    cell.waiting.record(waited);
-}
-
 /// Gives a request's permits back, now that it has moved so many bytes: others go.
 #[cold]
 pub(crate) fn finish(layout: &Layout, permits: Permits, moved: u64) {
@@ -211,23 +188,4 @@ pub(crate) fn forget_the_dead(layout: &Layout, gate: u8) {
     if cell.sleepers.load(Ordering::Relaxed) > 0 && cell.asleep.load(Ordering::Relaxed) < now.0 {
         cell.sleepers.store(0, Ordering::Relaxed);
     }
-}
-
-/// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which
-/// gives false.
-pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
-    let timeout = futex::Timespec {
-        tv_sec: (span.0 / 1_000_000_000) as i64,
-        tv_nsec: (span.0 % 1_000_000_000) as _,
-    };
-    // Whatever it returns (woken, changed before, timed out, interrupted by a signal), the caller
-    // checks again.
-    let woken = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
-    woken != Err(Errno::TIMEDOUT)
-}
-
-/// Wakes up to `count` sleepers, in any process.
-pub(crate) fn wake(word: &AtomicU32, count: u32) {
-    // i32::MAX is how futexes spell "all".
-    let _ = futex::wake(word, futex::Flags::empty(), count.min(i32::MAX as u32));
 }

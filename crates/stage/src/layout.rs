@@ -16,8 +16,8 @@ use tidegate_algo::shaping::token_bucket::{SHARDS, TokenBucket};
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
+use crate::lock::SharedLock;
 use crate::programs::ProgramLog;
-use crate::record::Record;
 
 /// The first eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
@@ -39,6 +39,9 @@ pub const RECORDS_MAX: usize = THREADS_MAX + BORROWERS_MAX;
 pub const WRITERS: usize = RECORDS_MAX + 1;
 /// Writer number with which the agent changes queues. A stage has one agent at a time.
 pub const AGENT: usize = RECORDS_MAX;
+/// The permits that a record can hold. A request has four at most, and one signal handler may
+/// interrupt another.
+pub const PERMITS_MAX: usize = 8;
 /// Words of a set of slots.
 pub const SLOT_WORDS: usize = 8;
 /// The most requests at one queue gate, waiting, in service and overdue.
@@ -48,6 +51,28 @@ pub const STATE_WORDS: usize = state_words(SLOT_WORDS);
 /// Tokens for one operation, for buckets that count operations; they are whole numbers and need to
 /// be small against a request.
 pub const TOKENS_PER_OPERATION: u64 = 1_000;
+
+/// A thread's record. All zero but for the lock is a free one.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Record {
+    /// Held by the thread that has the record; not used by borrowers.
+    pub lock: SharedLock,
+    /// The borrower: process and thread, or zero.
+    pub borrower: AtomicU64,
+    /// How often the record was taken.
+    pub generation: AtomicU32,
+    /// The thread's numbers in `/proc`, and the device number of that `/proc`; zero if unknown.
+    pub process: AtomicU32,
+    /// See `process`.
+    pub thread: AtomicU32,
+    /// See `process`.
+    pub proc: AtomicU64,
+    /// Permits that the thread holds; zero for none. Only the thread writes these.
+    pub(crate) permits: [AtomicU64; PERMITS_MAX],
+    /// Where on its stack it requested each; zero if that is unknown.
+    pub(crate) depths: [AtomicU64; PERMITS_MAX],
+}
 
 /// The whole of a segment.
 #[derive(Debug)]

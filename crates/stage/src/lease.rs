@@ -41,10 +41,11 @@ use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
-use crate::gate::{Cost, RECHECK, count_wait, one_fewer, sleep, wake};
 use crate::layout::{GateCell, GateKind, Layout, QueueCell, SLOT_WORDS, SLOTS_MAX, Slot};
 use crate::local;
+use crate::permit::Permit;
 use crate::record::{self, Owner, ThreadState};
+use crate::wait::{Cost, RECHECK, count_wait, one_fewer, sleep, wake};
 
 /// How long a holder has its permit before others check whether it is stopped.
 const LEASE: Span = Span(100 * Span::MILLISECOND.0);
@@ -62,31 +63,6 @@ const SHORTEST: Span = Span::MILLISECOND;
 const AT_ONCE: usize = 16;
 
 type Queue = QueueState<SLOT_WORDS>;
-
-/// A request's permit at a queue gate, or its claim to one; to be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Permit {
-    /// One more than the number of the queue, so that "no permit" needs no memory of its own.
-    queue: NonZeroU8,
-    slot: u16,
-    /// How often the slot had been taken.
-    generation: u32,
-}
-
-impl Permit {
-    pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.queue.get()) | u64::from(self.slot) << 8 | u64::from(self.generation) << 32
-    }
-
-    pub(crate) fn from_word(word: u64) -> Option<Self> {
-        let queue = NonZeroU8::new(word as u8)?;
-        Some(Self { queue, slot: (word >> 8) as u16, generation: (word >> 32) as u32 })
-    }
-
-    fn queue(self) -> usize {
-        usize::from(self.queue.get() - 1)
-    }
-}
 
 /// The claim word of a slot.
 fn claim_word(generation: u32, owner: Owner) -> u64 {

@@ -26,6 +26,7 @@
 
 pub mod bypass;
 mod clock;
+mod context_names;
 pub mod files;
 mod gate;
 mod identity;
@@ -34,12 +35,14 @@ pub mod layout;
 mod lease;
 mod local;
 mod lock;
+mod permit;
 pub mod programs;
 pub mod record;
 pub mod scope;
 pub mod scratch;
 pub mod segment;
 mod stage;
+mod wait;
 
 #[cfg(feature = "agent")]
 mod agent;

@@ -10,10 +10,10 @@ use tidegate_algo::classify::channel::{Classifier, Flows, Mask, RuleTable, Words
 use tidegate_algo::shaping::token_bucket::SHARDS;
 use tidegate_model::ContextId;
 
+use crate::context_names;
 use crate::identity;
 use crate::layout::Layout;
 use crate::record;
-use crate::scope;
 
 /// Contexts whose masks a thread remembers. More than a thread alternates between at a time.
 const REMEMBERED: usize = 4;
@@ -143,7 +143,7 @@ pub(crate) fn known<W: Words + ?Sized>(
 #[cold]
 fn find_out<W: Words + ?Sized>(context: ContextId, table: &RuleTable<'_, W>) -> (Mask, Flows) {
     let (mut mask, flows) =
-        scope::with_name(context, |name| table.accepts(Classifier::Context, name));
+        context_names::with_name(context, |name| table.accepts(Classifier::Context, name));
     if table.uses(Classifier::Workflow) {
         // PR_GET_NAME gives at most 16 bytes with the zero.
         let name = rustix::thread::name().unwrap_or_default();

@@ -29,40 +29,13 @@
 //! of the locks that a thread holds leads through it.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::files;
-use crate::layout::{Layout, RECORDS_MAX, THREADS_MAX};
-use crate::lease::Permit;
-use crate::lock::SharedLock;
-
-/// The permits that a record can hold. A request has four at most, and one signal handler may
-/// interrupt another.
-pub const PERMITS_MAX: usize = 8;
-
-/// A thread's record. All zero but for the lock is a free one.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct Record {
-    /// Held by the thread that has the record; not used by borrowers.
-    pub lock: SharedLock,
-    /// The borrower: process and thread, or zero.
-    pub borrower: AtomicU64,
-    /// How often the record was taken.
-    pub generation: AtomicU32,
-    /// The thread's numbers in `/proc`, and the device number of that `/proc`; zero if unknown.
-    pub process: AtomicU32,
-    /// See `process`.
-    pub thread: AtomicU32,
-    /// See `process`.
-    pub proc: AtomicU64,
-    /// Permits that the thread holds; zero for none. Only the thread writes these.
-    permits: [AtomicU64; PERMITS_MAX],
-    /// Where on its stack it requested each; zero if that is unknown.
-    depths: [AtomicU64; PERMITS_MAX],
-}
+use crate::layout::{Layout, RECORDS_MAX, Record, THREADS_MAX};
+use crate::permit::Permit;
 
 /// Bits of an owner that are the record's number; the rest is the generation.
 const NUMBER_BITS: u32 = 11;

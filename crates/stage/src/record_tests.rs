@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::layout::PERMITS_MAX;
 use crate::segment::Segment;
 
 fn permit(number: u64) -> Permit {

@@ -15,12 +15,13 @@ use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File};
-use crate::gate::{self, Cost, Hold, NO_PERMITS, Permits};
+use crate::gate::{self, Hold, NO_PERMITS, Permits};
 use crate::layout::{ChannelCell, CounterShard, Header, Layout};
 use crate::lease;
 use crate::local;
 use crate::record;
 use crate::segment::Segment;
+use crate::wait::{self, Cost};
 
 /// Of this many requests of a channel one is timed, unless a latency probe wants every one: two
 /// readings of the clock cost more than all the rest.
@@ -312,7 +313,7 @@ impl Stage {
 
 #[cold]
 fn wait_for_rules(header: &Header) {
-    gate::sleep(&header.generation, 0, FIRST_RULES);
+    wait::sleep(&header.generation, 0, FIRST_RULES);
 }
 
 /// A request that may go. To be completed when it is done; dropped without that, it counts as done

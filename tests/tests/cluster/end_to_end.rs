@@ -2,8 +2,8 @@
 //! a volume belong to one tenant, each resource holds the tenant's limit there, and a change of
 //! the policy reaches both while they wait.
 //!
-//! What was served is compared with the time that has passed under the limit: a slow machine may
-//! serve less, none may serve more.
+//! Service is compared with the time that has passed under the limit: a slow machine may serve
+//! less, and no machine more.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tidegate_tests::{eventually, process};
 
 use super::OPEN;
 
-/// What `db` may do in a second: operations of the nodes, and MiB of the folder.
+/// The limits of `db` in a second: operations of the nodes, and MiB of the folder.
 const LIMITS: (u64, u64) = (20, 1);
 
 /// A minute's worth of work of each kind, at [`LIMITS`].

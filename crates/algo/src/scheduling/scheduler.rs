@@ -117,6 +117,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Class, ClassWeights, Discipline, Time};
 
+use crate::scheduling::phase::{Passed, Phase};
 use crate::scheduling::shards::OtherShards;
 use crate::scheduling::turns::ClassTurns;
 use crate::scheduling::wrr::SHARING;
@@ -128,7 +129,6 @@ use heap::Heap;
 use records::Records;
 use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
-pub(crate) use state::{Passed, Phase};
 pub use words::{
     Amounts, Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
 };

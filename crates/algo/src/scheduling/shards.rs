@@ -56,7 +56,7 @@ use core::array;
 use tidegate_model::Time;
 
 use crate::concurrent::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::scheduling::scheduler::{Passed, Phase};
+use crate::scheduling::phase::{Passed, Phase};
 use crate::scheduling::turns::ClassTurns;
 pub use crate::scheduling::turns::LEAD;
 use crate::scheduling::wrr::SHARING;
@@ -291,7 +291,7 @@ impl ShardHeads {
         Self { shown: (0..count).map(|_| PublishedShard::idle()).collect(), turns }
     }
 
-    /// Whose turn it is of the classes with weights.
+    /// The turns of the classes with weights.
     pub(crate) fn turns(&self) -> Arc<ClassTurns> {
         self.turns.clone()
     }

@@ -288,11 +288,9 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         vec![(TenantIndex(0), Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
     let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
     node.send(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
-    let flow = |name: &str, requests| AnsweredRequests {
-        name: name.into(),
-        requests,
-        bytes: 512,
-        errors: 1,
+    let flow = |name: &str, requests| {
+        let name = name.into();
+        AnsweredRequests { name, requests, bytes: 512, errors: 1 }
     };
     let mut front = gateway(&daemon, VERSION, "front");
     for (incarnation, requests) in [(1, 30), (2, 11)] {

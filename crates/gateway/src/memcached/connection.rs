@@ -16,12 +16,13 @@ use tidegate_wire::memcached::pipeline::{NodeRequest, OutputChunk, Pipeline};
 use super::Pool;
 use super::in_flight::{InFlight, InFlightRequest, RequestOwner};
 use crate::access::{Identity, Restrictions};
+use crate::context::ServerContext;
 use crate::ketama::Ketama;
 use crate::nodes::{LONG, Nodes, Target};
 use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::volumes::VolumeIndex;
-use crate::worker::{self, Charge, ServerContext};
+use crate::worker::{self, Charge};
 
 /// The worker does not read from a client with so many bytes of unsent replies.
 const OUTPUT_MAX: usize = 1 << 20;

@@ -19,14 +19,15 @@ use tidegate_model::{CostModel, NodeId, PartNumber};
 
 use super::*;
 use crate::config::Limits;
+use crate::counters::ServerCounters;
 use crate::ketama::Server;
 use crate::links::Common;
 use crate::memcached::VALUE_MAX_DEFAULT;
+use crate::message::Message;
 use crate::nodes::Node;
 use crate::owners::Register;
 use crate::reachability::Reachability;
-use crate::status::ServerCounters;
-use crate::worker::{Client as _, Frontend as _, Message};
+use crate::worker::{Client as _, Frontend as _};
 
 const TOKEN: u64 = 7;
 /// The bytes of a reply to one key that are expected before the first reply.

@@ -8,8 +8,8 @@ use tidegate_model::Origin;
 
 use super::{Charge, Client, Frontend, Worker, client_entry};
 use crate::clock;
+use crate::counters::TurnedAway;
 use crate::owners::OwnerTable;
-use crate::status::TurnedAway;
 
 /// The bytes that a client has to send or receive between two searches for clients that hold
 /// memory: with fewer, it counts as stopped. A line of 1 Mbit/s moves more in five seconds. Chosen

@@ -185,7 +185,10 @@ proptest! {
         weighted: bool,
         sends in prop::collection::vec((0u64..20_000_000, 0u32..3, 64u16..1_502), 50..300),
     ) {
-        let service = if weighted { PortService::Weighted([3, 2, 1]) } else { PortService::UrgentFirst };
+        let service = match weighted {
+            true => PortService::Weighted([3, 2, 1]),
+            false => PortService::UrgentFirst,
+        };
         let mut world = TestNetwork::new(&star(4), &Switch { service, ..plain() });
         let paths: Vec<Path> = (0..3).map(|flow| world.connect(flow, flow, 3)).collect();
         for (at, flow, wire) in sends {

@@ -15,8 +15,8 @@ use super::label::Area;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
 use super::parts::{FoundPart, OpenedPart, Parts, StoresErrors, Watcher, storage};
+use super::remedies;
 use super::{Medium, OpenError, Transfer, name_of};
-use crate::volumes;
 
 /// Parts as ranges of one file or block device. The labels are at the end of its usable space.
 pub(crate) struct Device {
@@ -105,7 +105,7 @@ impl Device {
             ))
         })?;
         if label.1.is_pending {
-            return Err(unfit(volumes::pending(&label.0, &*self.disk, &part.volume)));
+            return Err(unfit(remedies::pending(&label.0, &*self.disk, &part.volume)));
         }
         let label = OpenLabel::find(self.disk.clone(), label, part, self.files.file())?;
         if let Err(error) = self.files.sync() {

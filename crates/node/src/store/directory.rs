@@ -16,8 +16,8 @@ use super::label::LabelLocation;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
 use super::parts::{FoundPart, Parts, Presence, StoresErrors, Watcher, storage};
+use super::remedies;
 use super::{Medium, OpenError, Transfer, name_of};
-use crate::volumes;
 
 /// Parts as files of a directory.
 pub(crate) struct Directory {
@@ -107,7 +107,7 @@ impl Directory {
             return Err(unfit(format!("is not in {folder}: {what_is_left}")));
         };
         if label.is_pending {
-            return Err(unfit(volumes::pending(&location, &*self.disk, &part.volume)));
+            return Err(unfit(remedies::pending(&location, &*self.disk, &part.volume)));
         }
         self.check(&path, &label, Bytes(length), part)?;
         self.opened(&path, (location, label), part)
@@ -128,13 +128,13 @@ impl Directory {
                 "lost data: {} has {found} of the {} that it had; {}",
                 path.display(),
                 part.length,
-                volumes::restore_hint(&part.volume)
+                remedies::restore_hint(&part.volume)
             );
             return Err(OpenError::Unfit { what: name_of(part), found });
         }
         let mark = self.disk.mark(path);
         let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
-        match volumes::other_data(&*self.disk, path, label, mark) {
+        match remedies::other_data(&*self.disk, path, label, mark) {
             None => Ok(()),
             Some((what, help)) => {
                 let found = format!("{what}; {help}");

@@ -12,9 +12,9 @@ use super::disk::Disk;
 use super::incarnation;
 use super::label::LabelLocation;
 use super::parts::Presence;
+use super::remedies::{geometry_hint, other_label};
 use super::{OpenError, name_of};
 use crate::mutex::lock;
-use crate::volumes::{self, geometry_hint};
 
 pub(super) struct OpenLabel {
     disk: Arc<dyn Disk>,
@@ -112,7 +112,7 @@ pub(crate) fn describe(error: SyncError, location: &str) -> String {
 pub(super) fn fits(label: &Label, part: &Part) -> Result<(), OpenError> {
     let refuse = |found: String| Err(OpenError::Unfit { what: name_of(part), found });
     let identity = &label.identity;
-    if let Some((what, help)) = volumes::other_label(label, &part.volume, part.index) {
+    if let Some((what, help)) = other_label(label, &part.volume, part.index) {
         return refuse(format!("{what}; {help}"));
     }
     let Geometry { size, count, stripe } = identity.geometry;

@@ -3,12 +3,12 @@
 use std::io;
 
 use tidegate_model::Bytes;
-use tidegate_model::cluster::{Geometry, Label, SyncError};
+use tidegate_model::cluster::{Label, SyncError};
 
-use super::foreign::{other_data, other_label};
 use super::{PartOnDisk, PartPlan, PartReport, PartStore, found, is_same_part};
 use crate::store::disk::Disk;
 use crate::store::label::LabelLocation;
+use crate::store::remedies::{geometry_hint, other_data, other_label, pending, restore_hint};
 
 /// Inspects a part: its label, its data, and why it cannot be served.
 pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
@@ -55,29 +55,6 @@ pub(super) fn lacks_data(part: &PartPlan, label: &Label, data: Option<Bytes>) ->
 pub(super) fn cut_off(part: &PartPlan, found: Bytes, length: Bytes) -> String {
     let path = part.data();
     format!("lost data: {} has {found} of the {length} that it had", path.display())
-}
-
-/// The remedy for a file that was lost or truncated.
-pub(crate) fn restore_hint(volume: &str) -> String {
-    format!("restore it from a backup (then run `tidegate volume create CLUSTER {volume} --adopt`)")
-}
-
-/// The advice where a label has another geometry than the cluster file. A part alone does not show
-/// whether a resize was interrupted, so one command helps in each case: the larger size is what the
-/// volume is to have, and `resize` to it grows the volume, finishes that, or finds it done.
-pub(crate) fn geometry_hint(volume: &str, found: Geometry, wanted: Geometry) -> String {
-    if (found.count, found.stripe) != (wanted.count, wanted.stripe) {
-        return "correct the cluster file".into();
-    }
-    let (found, wanted) = (found.size, wanted.size);
-    let resize = format!("run `tidegate volume resize CLUSTER {volume} {}`", found.max(wanted));
-    match wanted > found {
-        true => format!("{resize}, which grows the volume, or finishes that if it was begun"),
-        false => format!(
-            "{resize}, which finishes a resize if one was interrupted, and write size = \
-             \"{found}\" into the cluster file"
-        ),
-    }
 }
 
 /// Reports the faults that only a comparison of a volume's parts shows: parts of two volumes, and
@@ -148,18 +125,4 @@ fn unfit(
         )
     };
     Some(format!("{} {fault}", part.name()))
-}
-
-/// Why a part cannot be served whose label marks its volume as incomplete.
-pub(crate) fn pending(location: &LabelLocation, disk: &dyn Disk, volume: &str) -> String {
-    let create = format!("`tidegate volume create CLUSTER {volume}`");
-    match location.has_damaged_copy(disk) {
-        true => format!(
-            "has a label of which one copy is damaged, at {}, and the other was written before \
-             the volume was complete; run {create}, which writes it anew and leaves the data as \
-             they are",
-            location.path.display()
-        ),
-        false => format!("was begun and not finished; run {create} again"),
-    }
 }

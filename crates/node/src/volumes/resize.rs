@@ -3,13 +3,13 @@
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Label, VolumeStamp};
 
-use super::foreign::other_label;
 use super::{
     PartOnDisk, PartPlan, PartStore, VolumeResult, area, failed, found, is_same_part, lacks_data,
-    refuse, restore_hint,
+    refuse,
 };
 use crate::store::disk::Disk;
 use crate::store::label::LabelLocation;
+use crate::store::remedies::{other_label, restore_hint};
 
 /// A part in its requested state, and its present label.
 type Grown = (PartPlan, LabelLocation, Label);

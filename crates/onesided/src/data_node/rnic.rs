@@ -7,7 +7,8 @@
 //! # Mechanism
 //! Hello and welcome come first, as for every client, so the node has identified the client and
 //! given it a session slot. Then the client, which has its window from the welcome, makes its queue
-//! pairs and sends a [`ConnectRequest`]. The node makes as many, connects them, and sends an [`Answer`].
+//! pairs and sends a [`ConnectRequest`]. The node makes as many, connects them, and sends an
+//! [`Answer`].
 //!
 //! ```text
 //!  client ── Hello ──▶ node        who, for whom

@@ -16,7 +16,7 @@ use super::lifecycle::{execv, execve, execvp};
 type Arguments = *const *const c_char;
 
 /// Lines of a table: the function, and what takes the array in the place of the arguments.
-macro_rules! listing {
+macro_rules! exec_list_hooks {
     ($(fn $name:ident => $array:ident;)*) => {$(
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
@@ -61,7 +61,7 @@ macro_rules! listing {
     )*};
 }
 
-listing! {
+exec_list_hooks! {
     fn execl => execv;
     fn execlp => execvp;
     fn execle => with_environment;

@@ -4,7 +4,7 @@ use libc::{AT_FDCWD, DIR, c_char, c_int, c_uint, c_void, dev_t, gid_t, mode_t, s
 use libc::{timespec, uid_t};
 use tidegate_model::Operation::{Attribute, Link, List, Stat};
 
-use crate::ops::directories::{closes, lists, opens};
+use crate::ops::directories::{charge_readdir, gate_opendir, track_closedir};
 use crate::ops::paths::gate_path_call;
 use crate::ops::{gate_descriptor_call, gate_status_query};
 use crate::raw::path;
@@ -106,10 +106,10 @@ hooks! {
 }
 
 hooks! {
-    fn opendir(name: Name) -> *mut DIR = opens[path(name)];
-    fn closedir(directory: *mut DIR) -> c_int = closes[directory];
-    fn readdir(directory: *mut DIR) -> *mut c_void = lists[directory];
-    fn readdir64(directory: *mut DIR) -> *mut c_void = lists[directory];
+    fn opendir(name: Name) -> *mut DIR = gate_opendir[path(name)];
+    fn closedir(directory: *mut DIR) -> c_int = track_closedir[directory];
+    fn readdir(directory: *mut DIR) -> *mut c_void = charge_readdir[directory];
+    fn readdir64(directory: *mut DIR) -> *mut c_void = charge_readdir[directory];
     fn getdents64(fd: c_int, buffer: *mut c_void, size: size_t) -> ssize_t
         = gate_descriptor_call[List, fd];
 }

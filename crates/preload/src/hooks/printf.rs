@@ -11,7 +11,7 @@ use std::arch::naked_asm;
 
 use libc::{FILE, c_char, c_int, c_void};
 
-use crate::ops::stdio::{prints, prints_to};
+use crate::ops::stdio::{charge_descriptor_print, charge_stream_print};
 use crate::real::{CallResult, Real};
 use crate::stream::StdioStream;
 
@@ -20,12 +20,12 @@ unsafe extern "C" {
 }
 
 /// The list, behind the last argument that has a name.
-type List = *mut c_void;
+type VaList = *mut c_void;
 
 /// Lines of a table: the function, the number of its arguments with a name, the register in which
 /// the next one is passed, and the function that takes a list in that place.
-macro_rules! printing {
-    ($(fn $name:ident: $named:literal, $next:literal => $listed:ident;)*) => {$(
+macro_rules! printf_hooks {
+    ($(fn $name:ident: $named:literal, $next:literal => $with_list:ident;)*) => {$(
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
@@ -64,18 +64,18 @@ macro_rules! printing {
                 "lea rax, [rsp + 32]",
                 "mov [rsp + 24], rax",
                 concat!("lea ", $next, ", [rsp + 8]"),
-                "call {listed}",
+                "call {with_list}",
                 "add rsp, 216",
                 ".cfi_adjust_cfa_offset -216",
                 "ret",
                 ".cfi_endproc",
-                listed = sym $listed,
+                with_list = sym $with_list,
             )
         }
     )*};
 }
 
-printing! {
+printf_hooks! {
     fn fprintf: 2, "rdx" => to_stream;
     fn __fprintf_chk: 3, "rcx" => to_stream_checked;
     fn printf: 1, "rsi" => to_output;
@@ -86,7 +86,7 @@ printing! {
 
 /// Functions that take a list, and their wrappers: as a line of `hooks!`, but without a name
 /// outside.
-macro_rules! listed {
+macro_rules! va_list_functions {
     ($(
         fn $name:ident as $real:ident($($argument:ident: $type:ty),*)
             = $wrapper:ident[$known:expr];
@@ -94,7 +94,7 @@ macro_rules! listed {
         unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn($($type),*) -> c_int> =
-                Real::new(concat!(stringify!($real), "\0"), <c_int as CallResult>::ABSENT);
+                Real::new(concat!(stringify!($real), "\0"), <c_int as CallResult>::FALLBACK);
             // SAFETY: as for `hooks!`.
             unsafe {
                 let real = REAL.get();
@@ -104,17 +104,19 @@ macro_rules! listed {
     )*};
 }
 
-listed! {
-    fn to_stream as vfprintf(stream: *mut FILE, format: *const c_char, list: List)
-        = prints[StdioStream::of(stream)];
+va_list_functions! {
+    fn to_stream as vfprintf(stream: *mut FILE, format: *const c_char, list: VaList)
+        = charge_stream_print[StdioStream::of(stream)];
     fn to_stream_checked as __vfprintf_chk(
-        stream: *mut FILE, flag: c_int, format: *const c_char, list: List
-    ) = prints[StdioStream::of(stream)];
-    fn to_output as vprintf(format: *const c_char, list: List) = prints[StdioStream::of(stdout)];
-    fn to_output_checked as __vprintf_chk(flag: c_int, format: *const c_char, list: List)
-        = prints[StdioStream::of(stdout)];
-    fn to_descriptor as vdprintf(fd: c_int, format: *const c_char, list: List) = prints_to[fd];
+        stream: *mut FILE, flag: c_int, format: *const c_char, list: VaList
+    ) = charge_stream_print[StdioStream::of(stream)];
+    fn to_output as vprintf(format: *const c_char, list: VaList)
+        = charge_stream_print[StdioStream::of(stdout)];
+    fn to_output_checked as __vprintf_chk(flag: c_int, format: *const c_char, list: VaList)
+        = charge_stream_print[StdioStream::of(stdout)];
+    fn to_descriptor as vdprintf(fd: c_int, format: *const c_char, list: VaList)
+        = charge_descriptor_print[fd];
     fn to_descriptor_checked as __vdprintf_chk(
-        fd: c_int, flag: c_int, format: *const c_char, list: List
-    ) = prints_to[fd];
+        fd: c_int, flag: c_int, format: *const c_char, list: VaList
+    ) = charge_descriptor_print[fd];
 }

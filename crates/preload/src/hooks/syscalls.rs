@@ -20,7 +20,7 @@ pub unsafe extern "C-unwind" fn syscall(
     sixth: c_long,
 ) -> c_long {
     #[unsafe(link_section = "tidegate_real")]
-    static REAL: Real<Function> = Real::new("syscall\0", <c_long as CallResult>::ABSENT);
+    static REAL: Real<Function> = Real::new("syscall\0", <c_long as CallResult>::FALLBACK);
     // SAFETY: as for `hooks!`.
     unsafe {
         let real = REAL.get();

@@ -23,7 +23,7 @@ use crate::real::CallResult;
 const CHUNK_MAX: usize = 1 << 20;
 
 /// Copies at most `length` bytes.
-pub(crate) fn copies<T: CallResult>(
+pub(crate) fn gate_copy<T: CallResult>(
     source: c_int,
     target: c_int,
     length: usize,
@@ -38,7 +38,7 @@ pub(crate) fn copies<T: CallResult>(
     let write = admit(Operation::Write, target);
     let read = (!write.is_gated()).then(|| admit(Operation::Read, source));
     let result = call(length);
-    let moved = result.moved();
+    let moved = result.bytes_moved();
     write.complete(moved);
     match read {
         Some(read) => read.complete(moved),
@@ -52,7 +52,7 @@ const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
 
 /// Asks a device or file system for something. A clone moves no data, but it is a write.
-pub(crate) fn controls_device(
+pub(crate) fn gate_ioctl(
     descriptor: c_int,
     request: c_ulong,
     call: impl FnOnce() -> c_int,

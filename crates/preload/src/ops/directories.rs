@@ -19,26 +19,29 @@ fn descriptor(directory: *mut DIR) -> c_int {
     if directory.is_null() {
         return -1;
     }
-    let _errno = Errno::keep();
+    let _errno = Errno::save();
     // SAFETY: the program's open directory, or one that was just opened.
     unsafe { libc::dirfd(directory) }
 }
 
 /// Opens a directory to read it.
-pub(crate) fn opens(path: Option<&CStr>, call: impl FnOnce() -> *mut DIR) -> *mut DIR {
+pub(crate) fn gate_opendir(path: Option<&CStr>, call: impl FnOnce() -> *mut DIR) -> *mut DIR {
     let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     forget(descriptor(opened));
     opened
 }
 
 /// Ends it.
-pub(crate) fn closes(directory: *mut DIR, call: impl FnOnce() -> c_int) -> c_int {
-    files::closes(descriptor(directory), call)
+pub(crate) fn track_closedir(directory: *mut DIR, call: impl FnOnce() -> c_int) -> c_int {
+    files::track_close(descriptor(directory), call)
 }
 
 /// Reads the next entry. The C library reads many from the kernel at once; the call that did so
 /// returns the first of its buffer, and is charged for all of them afterwards.
-pub(crate) fn lists(directory: *mut DIR, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+pub(crate) fn charge_readdir(
+    directory: *mut DIR,
+    call: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
     let entry = call();
     if entry.addr().wrapping_sub(directory.addr()) < FIRST
         && let Some(stage) = stage()

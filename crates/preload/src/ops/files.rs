@@ -19,12 +19,16 @@ use crate::process::stage;
 use crate::stream::{StdioStream, is_single_threaded};
 
 /// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.
-pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -> c_int) -> c_int {
-    new_descriptor(|| paths::gate_path_call(Operation::Open, directory, path, call))
+pub(crate) fn gate_open(
+    directory: c_int,
+    path: Option<&CStr>,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    track_new_descriptor(|| paths::gate_path_call(Operation::Open, directory, path, call))
 }
 
 /// Opens a file by name as a stream.
-pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE) -> *mut FILE {
+pub(crate) fn gate_open_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE) -> *mut FILE {
     let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     // SAFETY: what `fopen` returns.
     if let Some(stream) = unsafe { StdioStream::of(opened) } {
@@ -34,7 +38,7 @@ pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE
 }
 
 /// Returns a new descriptor.
-pub(crate) fn new_descriptor(call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn track_new_descriptor(call: impl FnOnce() -> c_int) -> c_int {
     let made = call();
     forget(made);
     made
@@ -42,7 +46,7 @@ pub(crate) fn new_descriptor(call: impl FnOnce() -> c_int) -> c_int {
 
 /// Ends a descriptor. Forgotten before: as soon as it is closed, another thread may get the number.
 /// And forgotten after: until it is closed, another thread may use it and have it remembered.
-pub(crate) fn closes<T>(descriptor: c_int, call: impl FnOnce() -> T) -> T {
+pub(crate) fn track_close<T>(descriptor: c_int, call: impl FnOnce() -> T) -> T {
     forget(descriptor);
     let result = call();
     forget(descriptor);
@@ -51,16 +55,16 @@ pub(crate) fn closes<T>(descriptor: c_int, call: impl FnOnce() -> T) -> T {
 
 /// Gives the number `target` a new meaning. Forgotten after: until then, other threads may rightly
 /// use the old one.
-pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn track_dup2(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     forget(target);
     result
 }
 
-/// As [`closes`], for a call in which a thread may be cancelled: what the shim itself closes must
-/// not be where that happens.
-pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    closes(descriptor, || {
+/// As [`track_close`], for a call in which a thread may be cancelled: what the shim itself closes
+/// must not be where that happens.
+pub(crate) fn track_close_uncancelled(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    track_close(descriptor, || {
         if Inside::enter().is_none() {
             // SAFETY: the caller's own call, in a way in which no thread is cancelled.
             return unsafe { libc::syscall(libc::SYS_close, descriptor) } as c_int;
@@ -70,7 +74,7 @@ pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_i
 }
 
 /// Ends a range of descriptors; before and after, as above.
-pub(crate) fn closes_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -> T) -> T {
+pub(crate) fn track_close_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -> T) -> T {
     forget_range(first, last);
     let result = call();
     forget_range(first, last);
@@ -78,7 +82,7 @@ pub(crate) fn closes_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -
 }
 
 /// Gives the thread descriptors of its own, if it shares them with others and the flag is set.
-pub(crate) fn unshares<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -> T {
+pub(crate) fn track_unshare<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -> T {
     if flags & flag != 0 && !is_single_threaded() {
         part();
     }
@@ -86,26 +90,26 @@ pub(crate) fn unshares<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -
 }
 
 /// Ends a range of descriptors, perhaps in a copy that the thread gets for that.
-pub(crate) fn closes_own<T>(
+pub(crate) fn track_close_range_call<T>(
     (first, last): (c_uint, c_uint),
     flags: c_int,
     call: impl FnOnce() -> T,
 ) -> T {
     const UNSHARE: c_int = 2;
-    unshares(flags, UNSHARE, || closes_range(first, last, call))
+    track_unshare(flags, UNSHARE, || track_close_range(first, last, call))
 }
 
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
 /// Controls a descriptor: some commands make a new one, some declare the lifetime of data.
-pub(crate) fn controls(
+pub(crate) fn track_fcntl(
     command: c_int,
     hint: impl FnOnce() -> u64,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => new_descriptor(call),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => track_new_descriptor(call),
         F_SET_RW_HINT | F_SET_FILE_RW_HINT => {
             let result = call();
             if result == 0 && stage().is_some() {

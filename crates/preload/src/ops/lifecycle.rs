@@ -10,10 +10,10 @@ use crate::sandbox;
 
 /// Gives a thread a name. The calling thread forgets its own old name at once; another thread
 /// learns of its new name by [`RARE_STATE`].
-pub(crate) fn names<T>(own: bool, call: impl FnOnce() -> T) -> T {
+pub(crate) fn track_thread_name<T>(own: bool, call: impl FnOnce() -> T) -> T {
     let result = call();
     if own {
-        renamed();
+        forget_thread_name();
     } else {
         RARE_STATE.fetch_add(1, Ordering::Release);
     }
@@ -22,8 +22,8 @@ pub(crate) fn names<T>(own: bool, call: impl FnOnce() -> T) -> T {
 
 #[cold]
 #[inline(never)]
-fn renamed() {
-    sandbox::forgets_thread();
+fn forget_thread_name() {
+    sandbox::forget_cached_thread();
     forget_thread();
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn rare_state() -> u32 {
     }
     let names = rare_state & !RARE_BITS;
     if NOTICED.replace(names) != names {
-        renamed();
+        forget_thread_name();
     }
     rare_state & RARE_BITS
 }
@@ -51,20 +51,20 @@ pub(crate) fn rare_state() -> u32 {
 ///
 /// # Safety
 /// `first` and `second` are the arguments that go with the option.
-pub(crate) unsafe fn controls<T: Copy + Into<c_long>>(
+pub(crate) unsafe fn track_prctl<T: Copy + Into<c_long>>(
     option: c_int,
     (first, second): (usize, usize),
     call: impl FnOnce() -> T,
 ) -> T {
     match option {
-        libc::PR_SET_NAME => names(true, call),
+        libc::PR_SET_NAME => track_thread_name(true, call),
         // SAFETY: as the caller promises.
-        libc::PR_SET_SECCOMP => unsafe { sandbox::enters(first, second, call) },
+        libc::PR_SET_SECCOMP => unsafe { sandbox::on_seccomp_mode(first, second, call) },
         libc::PR_SET_NO_NEW_PRIVS => {
-            sandbox::prepares();
+            sandbox::cache_before_filter();
             call()
         }
-        libc::PR_SET_TSC => sandbox::sets_counter(first, call),
+        libc::PR_SET_TSC => sandbox::on_set_tsc(first, call),
         _ => call(),
     }
 }

@@ -12,7 +12,7 @@ use crate::process::stage;
 use crate::sandbox;
 
 /// Maps memory.
-pub(crate) fn maps(
+pub(crate) fn count_mapping(
     length: usize,
     protection: c_int,
     flags: c_int,
@@ -26,7 +26,7 @@ pub(crate) fn maps(
         return result;
     }
     if let Some(stage) = stage() {
-        if sandbox::forbids(sandbox::MAPPING) || sandbox::is_strict() {
+        if sandbox::is_forbidden(sandbox::MAPPING) || sandbox::is_strict() {
             stage.bypass(sandbox::SANDBOXED, length as u64);
         } else if run_guarded(|| is_on_storage(descriptor)) == Some(true) {
             stage.bypass(Bypass::Mapping, length as u64);

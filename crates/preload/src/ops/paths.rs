@@ -60,8 +60,8 @@ pub(crate) fn admit(
     if path[0] == b'/' && is_plain(path) {
         return Admitted::enforce(stage, &request.on(Subject::Path(path)));
     }
-    if path[0] != b'/' && sandbox::forbids(sandbox::DIRECTORY) {
-        return Admitted::Barred(stage);
+    if path[0] != b'/' && sandbox::is_forbidden(sandbox::DIRECTORY) {
+        return Admitted::Sandboxed(stage);
     }
     admit_resolved(stage, &request, directory, path)
 }

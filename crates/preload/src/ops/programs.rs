@@ -19,7 +19,7 @@ use tidegate_stage::inspect::{self, Verdict};
 use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, Inside, Stage, scratch};
 
-use crate::cancel::Shielded;
+use crate::cancel::CancelDeferred;
 use crate::errno::{self, Errno};
 use crate::process::stage;
 use crate::raw::value_of;
@@ -46,7 +46,7 @@ pub(crate) enum Program<'a> {
 }
 
 /// Which program `execveat` starts: an open file, or the one with this name.
-pub(crate) fn beside(directory: c_int, name: Option<&CStr>, flags: c_int) -> Program<'_> {
+pub(crate) fn exec_target(directory: c_int, name: Option<&CStr>, flags: c_int) -> Program<'_> {
     match name {
         Some(name) if name.is_empty() && flags & libc::AT_EMPTY_PATH != 0 => {
             Program::Open(directory)
@@ -71,7 +71,7 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     /// If the program will not start, or cannot be inspected.
-    fn inspected(self) -> Result<Verdict, rustix::io::Errno> {
+    fn inspect(self) -> Result<Verdict, rustix::io::Errno> {
         const NONE: rustix::io::Errno = rustix::io::Errno::FAULT;
         match self {
             Self::At(path) => inspect::program(path.ok_or(NONE)?),
@@ -134,18 +134,18 @@ const REFUSED: c_int = libc::EACCES;
 ///
 /// # Safety
 /// `environment` is null or an environment.
-pub(crate) unsafe fn starts<T: From<i8>>(
+pub(crate) unsafe fn gate_exec<T: From<i8>>(
     program: Program<'_>,
     environment: Environment,
     call: impl FnOnce(Environment) -> T,
 ) -> T {
     // SAFETY: as the caller promises.
-    match unsafe { decides(program, environment) } {
+    match unsafe { decide_start(program, environment) } {
         Start::Unchanged => call(environment),
         Start::Covered => {
             // A call that returns has not started another program.
             let failed = call(environment);
-            retract();
+            uncount_start();
             failed
         }
         // SAFETY: as the caller promises.
@@ -160,19 +160,19 @@ pub(crate) unsafe fn starts<T: From<i8>>(
 /// The same for `posix_spawn`, which returns its error.
 ///
 /// # Safety
-/// As for [`starts`].
-pub(crate) unsafe fn spawns(
+/// As for [`gate_exec`].
+pub(crate) unsafe fn gate_spawn(
     program: Program<'_>,
     environment: Environment,
     call: impl FnOnce(Environment) -> c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    match unsafe { decides(program, environment) } {
+    match unsafe { decide_start(program, environment) } {
         Start::Unchanged => call(environment),
         Start::Covered => {
             let error = call(environment);
             if error != 0 {
-                retract();
+                uncount_start();
             }
             error
         }
@@ -186,12 +186,12 @@ pub(crate) unsafe fn spawns(
 const SHELL: Program<'static> = Program::At(Some(c"/bin/sh"));
 
 /// Runs a command by a shell, if there is one.
-pub(crate) fn runs(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn gate_system(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
     if !is_command {
         return call();
     }
     // SAFETY: the environment of this process.
-    match unsafe { decides(SHELL, inherited()) } {
+    match unsafe { decide_start(SHELL, inherited()) } {
         Start::Not => {
             errno::set(REFUSED);
             -1
@@ -199,7 +199,7 @@ pub(crate) fn runs(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
         start => {
             let status = call();
             if status == -1 && start == Start::Covered {
-                retract();
+                uncount_start();
             }
             status
         }
@@ -207,9 +207,9 @@ pub(crate) fn runs(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Runs a command by a shell, with a pipe to it.
-pub(crate) fn pipes(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
+pub(crate) fn gate_popen(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
     // SAFETY: the environment of this process.
-    match unsafe { decides(SHELL, inherited()) } {
+    match unsafe { decide_start(SHELL, inherited()) } {
         Start::Not => {
             errno::set(REFUSED);
             std::ptr::null_mut()
@@ -217,7 +217,7 @@ pub(crate) fn pipes(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
         start => {
             let pipe = call();
             if pipe.is_null() && start == Start::Covered {
-                retract();
+                uncount_start();
             }
             pipe
         }
@@ -225,22 +225,22 @@ pub(crate) fn pipes(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
 }
 
 /// A program that was counted as started has not been.
-fn retract() {
+fn uncount_start() {
     if let Some(stage) = stage() {
         stage.layout().header.started.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Inspects a program, and counts and notes it if the shim will not be in it.
-unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
+unsafe fn decide_start(program: Program<'_>, environment: Environment) -> Start {
     let Some(stage) = stage() else { return Start::Unchanged };
     let is_strict = stage.layout().header.strict.load(Ordering::Relaxed) != 0;
     // SAFETY: as the caller promises.
-    let inspects = || unsafe { inspects(program, environment) };
-    let found = match sandbox::start() {
-        sandbox::Start::Known => inspect_guarded(stage, inspects),
-        sandbox::Start::Unknown if !is_strict => return Start::Unchanged,
-        sandbox::Start::Unknown | sandbox::Start::WithoutShim => {
+    let inspection = || unsafe { inspect_coverage(program, environment) };
+    let found = match sandbox::exec_policy() {
+        sandbox::ExecPolicy::Known => inspect_guarded(stage, inspection),
+        sandbox::ExecPolicy::Unknown if !is_strict => return Start::Unchanged,
+        sandbox::ExecPolicy::Unknown | sandbox::ExecPolicy::WithoutShim => {
             ShimCoverage::Lacks(sandbox::SANDBOXED)
         }
     };
@@ -271,9 +271,9 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
 /// depends on the interrupted call. A panic of the inspection becomes the reason
 /// [`Bypass::Failure`].
 fn inspect_guarded(stage: &Stage, inspection: impl FnOnce() -> ShimCoverage) -> ShimCoverage {
-    let _shielded = Shielded::new();
+    let _deferred = CancelDeferred::new();
     let _inside = Inside::enter();
-    let _errno = Errno::keep();
+    let _errno = Errno::save();
     catch_unwind(AssertUnwindSafe(inspection)).unwrap_or_else(|panic| {
         // The panic's message is of no use here, and dropping it could panic again.
         std::mem::forget(panic);
@@ -283,8 +283,8 @@ fn inspect_guarded(stage: &Stage, inspection: impl FnOnce() -> ShimCoverage) -> 
 }
 
 /// Checks whether the shim will be in a program.
-unsafe fn inspects(program: Program<'_>, environment: Environment) -> ShimCoverage {
-    match program.inspected() {
+unsafe fn inspect_coverage(program: Program<'_>, environment: Environment) -> ShimCoverage {
+    match program.inspect() {
         Ok(Verdict::Not(reason)) => ShimCoverage::Lacks(reason),
         // SAFETY: as the caller promises.
         Ok(Verdict::Covered | Verdict::Script) => match unsafe { lacks_shim(environment) } {

@@ -88,7 +88,7 @@ const BATCH: usize = 64;
 ///
 /// # Safety
 /// `blocks` points to `count` pointers to control blocks, as `io_submit` wants it.
-pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
+pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
     count: c_long,
     blocks: *const *const ControlBlock,
     call: impl FnOnce() -> T,
@@ -130,8 +130,8 @@ pub(crate) struct Ring {
     array: *const u32,
     entries: *const RingEntry,
     /// Entries from here to `filled` were not handed over yet.
-    handed: u32,
-    filled: u32,
+    sqe_head: u32,
+    sqe_tail: u32,
     rest: [u64; 15],
     flags: u32,
 }
@@ -200,11 +200,14 @@ impl RingEntry {
 ///
 /// # Safety
 /// `ring` is null or a ring that liburing has set up.
-pub(crate) unsafe fn submit_ring(ring: *const Ring, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn charge_io_uring_submit(
+    ring: *const Ring,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     // SAFETY: as the caller promises.
     let (Some(stage), Some(ring)) = (stage(), unsafe { ring.as_ref() }) else { return call() };
     let shift = u32::from(ring.flags & WIDE != 0);
-    let fresh = ring.filled.wrapping_sub(ring.handed);
+    let fresh = ring.sqe_tail.wrapping_sub(ring.sqe_head);
     if ring.mask.is_null() || ring.entries.is_null() {
         return call();
     }
@@ -212,7 +215,7 @@ pub(crate) unsafe fn submit_ring(ring: *const Ring, call: impl FnOnce() -> c_int
     // within them.
     let mask = unsafe { ring.mask.read_volatile() };
     for number in 0..fresh.min(mask.saturating_add(1)) {
-        let index = (ring.handed.wrapping_add(number) & mask) << shift;
+        let index = (ring.sqe_head.wrapping_add(number) & mask) << shift;
         // SAFETY: as above.
         let entry = unsafe { &*ring.entries.add(index as usize) };
         if entry.opcode == 19 && entry.flags & FIXED == 0 {
@@ -232,7 +235,7 @@ pub(crate) unsafe fn submit_ring(ring: *const Ring, call: impl FnOnce() -> c_int
 ///
 /// # Safety
 /// `block` is null or a control block.
-pub(crate) unsafe fn starts(
+pub(crate) unsafe fn charge_aio(
     operation: Operation,
     block: *const libc::aiocb,
     call: impl FnOnce() -> c_int,
@@ -253,7 +256,7 @@ pub(crate) unsafe fn starts(
 ///
 /// # Safety
 /// `blocks` points to `count` pointers, null or to control blocks.
-pub(crate) unsafe fn starts_list(
+pub(crate) unsafe fn charge_lio_listio(
     blocks: *const *const libc::aiocb,
     count: c_int,
     call: impl FnOnce() -> c_int,

@@ -30,7 +30,7 @@ impl Lock {
     fn hold(self, stream: &StdioStream) -> StreamLock<'_> {
         match self {
             Self::Own => StreamLock::new(stream),
-            Self::Caller => StreamLock::by_caller(),
+            Self::Caller => StreamLock::locked_by_caller(),
         }
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&StdioStream) -> bool> {
 /// Bytes up to a delimiter, but so many at most.
 pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&StdioStream) -> bool> {
     let enough = move |stream: &StdioStream| {
-        stream.available() >= most || stream.holds(delimiter as u8, most)
+        stream.available() >= most || stream.buffer_contains(delimiter as u8, most)
     };
     // Of a line of unknown length the first buffer is charged; the rest of a longer one after the
     // call.
@@ -96,7 +96,7 @@ pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&StdioStream)
 
 /// Reads from a stream; `taken` converts the result into bytes.
 #[inline]
-pub(crate) fn reads<T, E: Fn(&StdioStream) -> bool>(
+pub(crate) fn gate_stream_read<T, E: Fn(&StdioStream) -> bool>(
     stream: Option<&StdioStream>,
     lock: Lock,
     wanted: Wanted<E>,
@@ -125,7 +125,7 @@ pub(crate) fn reads<T, E: Fn(&StdioStream) -> bool>(
 
 /// Writes `length` bytes to a stream; `taken` converts the result into bytes.
 #[inline]
-pub(crate) fn writes<T>(
+pub(crate) fn gate_stream_write<T>(
     stream: Option<&StdioStream>,
     lock: Lock,
     length: u64,
@@ -140,7 +140,7 @@ pub(crate) fn writes<T>(
         (result, accepted.saturating_sub(stream.pending()))
     };
     let held = lock.hold(stream);
-    if length <= stream.space() {
+    if length <= stream.writable() {
         let (result, flushed) = write();
         drop(held);
         if flushed > 0 {
@@ -162,7 +162,7 @@ pub(crate) fn writes<T>(
 
 /// Reads items. The C library does so byte by byte in any case; called for single bytes, it also
 /// returns how many there were of an item that the file ended in.
-pub(crate) fn reads_items(
+pub(crate) fn gate_fread(
     stream: Option<&StdioStream>,
     lock: Lock,
     (size, count): (usize, usize),
@@ -172,11 +172,11 @@ pub(crate) fn reads_items(
         return call(size, count);
     };
     let taken = |moved: &usize| *moved as u64;
-    let moved = reads(stream, lock, bytes(total as u64), taken, || call(1, total));
+    let moved = gate_stream_read(stream, lock, bytes(total as u64), taken, || call(1, total));
     if moved == total { count } else { moved / size }
 }
 
-pub(crate) fn writes_items(
+pub(crate) fn gate_fwrite(
     stream: Option<&StdioStream>,
     lock: Lock,
     (size, count): (usize, usize),
@@ -185,12 +185,16 @@ pub(crate) fn writes_items(
     let Some(total) = size.checked_mul(count).filter(|total| *total > 0) else {
         return call(size, count);
     };
-    let moved = writes(stream, lock, total as u64, |moved| *moved as u64, || call(1, total));
+    let moved =
+        gate_stream_write(stream, lock, total as u64, |moved| *moved as u64, || call(1, total));
     if moved == total { count } else { moved / size }
 }
 
 /// Writes something whose length is known, and charged, only after the call.
-pub(crate) fn prints(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn charge_stream_print(
+    stream: Option<&StdioStream>,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed) = {
         let _held = Lock::Own.hold(stream);
@@ -206,7 +210,7 @@ pub(crate) fn prints(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int)
 }
 
 /// The same, to a descriptor.
-pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn charge_descriptor_print(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if let (Some(stage), 1..) = (stage(), result) {
         charge(stage, Operation::Write, descriptor, result as u64);
@@ -215,7 +219,7 @@ pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_in
 }
 
 /// Writes out what a stream holds; or every stream, if none is given.
-pub(crate) fn flushes(
+pub(crate) fn gate_fflush(
     stream: Option<&StdioStream>,
     lock: Lock,
     call: impl FnOnce() -> c_int,
@@ -242,14 +246,14 @@ pub(crate) fn flushes(
 
 /// Moves in a file. The C library flushes the buffer, and reads the block of the new position; the
 /// shim sees both only afterwards.
-pub(crate) fn seeks<T>(stream: Option<&StdioStream>, call: impl FnOnce() -> T) -> T {
+pub(crate) fn charge_fseek<T>(stream: Option<&StdioStream>, call: impl FnOnce() -> T) -> T {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed, fetched) = {
         let _held = Lock::Own.hold(stream);
         let (pending, position) = (stream.pending(), stream.position());
         let result = call();
         let now = stream.position();
-        let fetched = if now == position { 0 } else { now.held() };
+        let fetched = if now == position { 0 } else { now.buffered() };
         (result, pending.saturating_sub(stream.pending()), fetched)
     };
     if flushed > 0 {
@@ -262,7 +266,7 @@ pub(crate) fn seeks<T>(stream: Option<&StdioStream>, call: impl FnOnce() -> T) -
 }
 
 /// Ends a stream. After the call there is nothing to inspect any more.
-pub(crate) fn closes(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn gate_fclose(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int) -> c_int {
     let Some(stream) = stream else { return call() };
     let descriptor = stream.descriptor();
     let pending = stream.pending();
@@ -271,7 +275,7 @@ pub(crate) fn closes(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int)
         Admitted::enforce(stage, &Request::new(Operation::Write, pending).on(subject))
     });
     // After the gates, which remember it.
-    let result = files::closes(descriptor, call);
+    let result = files::track_close(descriptor, call);
     if let Some(admitted) = admitted {
         admitted.complete(if result == 0 { pending } else { 0 });
     }
@@ -279,7 +283,7 @@ pub(crate) fn closes(stream: Option<&StdioStream>, call: impl FnOnce() -> c_int)
 }
 
 /// Ends a stream and opens another file in its place.
-pub(crate) fn reopens(
+pub(crate) fn gate_freopen(
     stream: Option<&StdioStream>,
     path: Option<&std::ffi::CStr>,
     call: impl FnOnce() -> *mut FILE,

@@ -47,17 +47,17 @@ pub(crate) unsafe fn gate_system_call(
         libc::SYS_fsync | libc::SYS_fdatasync => {
             gate_descriptor_call(Operation::Sync, descriptor, call)
         }
-        libc::SYS_close => files::closes(descriptor, call),
+        libc::SYS_close => files::track_close(descriptor, call),
         libc::SYS_close_range => {
-            files::closes_own((first as u32, second as u32), third as c_int, call)
+            files::track_close_range_call((first as u32, second as u32), third as c_int, call)
         }
-        libc::SYS_unshare => files::unshares(first as c_int, libc::CLONE_FILES, call),
-        libc::SYS_dup3 => replace_descriptor(second, call),
+        libc::SYS_unshare => files::track_unshare(first as c_int, libc::CLONE_FILES, call),
+        libc::SYS_dup3 => track_dup2(second, call),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 => replace_descriptor(second, call),
+        libc::SYS_dup2 => track_dup2(second, call),
         // SAFETY: as the caller promises.
         libc::SYS_io_submit => unsafe {
-            rings::submits(second, at::<*const ControlBlock>(third), call)
+            rings::charge_io_submit(second, at::<*const ControlBlock>(third), call)
         },
         libc::SYS_io_uring_setup => {
             if let Some(stage) = stage() {
@@ -67,10 +67,10 @@ pub(crate) unsafe fn gate_system_call(
         }
         // SAFETY: as the caller promises.
         libc::SYS_prctl => unsafe {
-            lifecycle::controls(first as c_int, (second as usize, third as usize), call)
+            lifecycle::track_prctl(first as c_int, (second as usize, third as usize), call)
         },
         // SAFETY: as the caller promises.
-        libc::SYS_seccomp => unsafe { sandbox::installs_filter(first, third, call) },
+        libc::SYS_seccomp => unsafe { sandbox::on_seccomp_call(first, third, call) },
         _ => call(),
     }
 }
@@ -108,10 +108,10 @@ unsafe fn start_program(
         let (program, index) = if number == libc::SYS_execve {
             (Program::At(raw::path(at(first))), 2)
         } else {
-            (programs::beside(first as c_int, raw::path(at(second)), fifth as c_int), 3)
+            (programs::exec_target(first as c_int, raw::path(at(second)), fifth as c_int), 3)
         };
         let environment = if index == 2 { third } else { fourth };
-        programs::starts(program, at(environment), |environment| {
+        programs::gate_exec(program, at(environment), |environment| {
             arguments[index] = environment.expose_provenance() as c_long;
             call(arguments)
         })
@@ -126,14 +126,14 @@ fn copy(
     mut arguments: Arguments,
     call: impl FnOnce(Arguments) -> c_long,
 ) -> c_long {
-    copies::copies(source as c_int, target as c_int, arguments[index] as usize, |length| {
+    copies::gate_copy(source as c_int, target as c_int, arguments[index] as usize, |length| {
         arguments[index] = length as c_long;
         call(arguments)
     })
 }
 
-/// As [`files::replaces`].
-fn replace_descriptor(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
+/// As [`files::track_dup2`].
+fn track_dup2(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
     let result = call();
     forget(target as c_int);
     result

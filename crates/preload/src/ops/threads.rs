@@ -69,23 +69,23 @@ fn key() -> u32 {
 /// The function that the C library calls in a thread that ends.
 unsafe extern "C" fn on_thread_end(_: *mut c_void) {
     WATCHED.set(false);
-    leaves(Stage::leave);
+    leave_guarded(Stage::leave);
 }
 
 /// The thread leaves for another place with `longjmp`, and with it the calls that it is in.
 pub(crate) fn on_jump() {
     sandbox::on_jump();
     if Inside::is_holding() {
-        leaves(Stage::leave_calls);
+        leave_guarded(Stage::leave_calls);
     }
 }
 
-fn leaves(how: fn(&Stage)) {
+fn leave_guarded(how: fn(&Stage)) {
     if sandbox::is_strict() {
         return;
     }
     let (Some(stage), Some(_inside)) = (stage(), Inside::enter()) else { return };
-    let _errno = Errno::keep();
+    let _errno = Errno::save();
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| how(stage))) {
         std::mem::forget(panic);
     }

@@ -354,7 +354,7 @@ fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     policy.tenants.iter().zip(counts).zip(lost).map(safe).collect()
 }
 
-/// What reservations leave of a whole, and how many tenants without one share that.
+/// The sum of the reservations, and the number of tenants without one: these share the rest.
 #[derive(Clone, Copy, Default)]
 struct Unreserved {
     promised: u64,

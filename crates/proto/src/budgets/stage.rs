@@ -276,8 +276,8 @@ impl Stage {
         }
     }
 
-    /// What may be in force at a stage of another host that was cut off for longer than its lease:
-    /// its safe rates, and no more than before.
+    /// A stage of another host was cut off for longer than its lease: its safe rates may be in
+    /// force there, and no more than before.
     pub(super) fn resign(&mut self) {
         for bucket in self.shares.iter_mut().flat_map(|share| share.buckets.iter_mut().flatten()) {
             bucket.bound = bucket.bound.min(bucket.safe_bound);

@@ -231,8 +231,8 @@ impl<J, T: Threading> Shards<J, T> {
         }
     }
 
-    /// What `read` finds of each of these slots, in their order. It takes a shard's lock once for
-    /// [`BATCH`] of them.
+    /// Calls `read` for each of these slots, and returns the results in their order. It takes a
+    /// shard's lock once for [`BATCH`] slots.
     pub(super) fn read_each<R: Clone + Default>(
         &self,
         slots: &[Slot],

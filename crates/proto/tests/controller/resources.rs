@@ -29,8 +29,9 @@ const RESOURCES: &str = r#"
     on.memory = { reservation = "7 iops" }
 "#;
 
-/// What a stage, a gateway, a node and a data node are sent under a policy: the rules' buckets with
-/// their rates, the gateway's policy, the node's weight and limit, the data node's policy.
+/// Parts of the messages to a stage, a gateway, a node and a data node under a policy: the rules'
+/// buckets with their rates, the gateway's policy, the node's weight and limit, the data node's
+/// policy.
 struct Sent {
     buckets: Vec<(String, Throughput)>,
     gateway: Policy,

@@ -152,7 +152,9 @@ proptest! {
             prop_assert_eq!(late.len(), before.count());
         }
         for error in late {
-            let TraceProblem::Late { window: reported, .. } = error.problem else { panic!("{error}") };
+            let TraceProblem::Late { window: reported, .. } = error.problem else {
+                panic!("{error}")
+            };
             prop_assert_eq!(reported, window);
         }
     }

@@ -4,7 +4,8 @@ use tidegate_model::{Class, Discipline, Time};
 
 use super::classes::ClassQueue;
 use super::flow::MEDIUM;
-use super::{Amounts, Phase, RequestCost, Scheduler, Slot};
+use super::{Amounts, RequestCost, Scheduler, Slot};
+use crate::scheduling::phase::Phase;
 
 impl<J> Scheduler<J> {
     /// A request of a slot and a class that was dispatched, reserved or not, turned out to take so

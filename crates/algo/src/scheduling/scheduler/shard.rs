@@ -3,8 +3,8 @@
 
 use tidegate_model::{Discipline, Time};
 
-use super::state::{Passed, Phase};
 use super::{Dispatched, Pacing, Scheduler, Slot};
+use crate::scheduling::phase::{Passed, Phase};
 use crate::scheduling::shards::{LEAD, OtherShards, ShardHead};
 
 /// Requests that came within so many nanoseconds of each other, as a power of two, need not go in

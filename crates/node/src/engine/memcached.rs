@@ -41,9 +41,9 @@ use tidegate_model::PartNumber;
 
 use self::link::{Input, MemcachedLink};
 pub(crate) use self::worker_line::WorkerLine;
-use super::{Medium, OpenError};
-use crate::engine::{Engine, Owner, Sink, Work};
+use super::{Engine, Owner, Sink, Work};
 use crate::mutex::lock;
+use crate::store::{Medium, OpenError};
 use crate::threads;
 
 /// The time between two tries to connect.

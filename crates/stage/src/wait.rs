@@ -1,0 +1,53 @@
+//! Waits at gates: the futex that threads sleep on, and the counters of their waits.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::thread::futex;
+use tidegate_model::Span;
+
+use crate::layout::GateCell;
+
+/// How long a sleeper sleeps at most before it checks again without a wakeup: the bound on what a
+/// lost wake-up can cost.
+pub(crate) const RECHECK: Span = Span(100 * Span::MILLISECOND.0);
+
+/// Cost of a request at gates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) bytes: u64,
+    pub(crate) operations: u64,
+}
+
+/// Counts one thread fewer that waits. Not below none: the agent may have given this one up, if it
+/// was stopped for long.
+pub(crate) fn one_fewer(waiting: &AtomicU32) {
+    let fewer = |waiting: u32| waiting.checked_sub(1);
+    let _ = waiting.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
+}
+
+/// Counts a wait at a gate, and how long it took.
+pub(crate) fn count_wait(cell: &GateCell, waited: Span) {
+    cell.delayed.fetch_add(1, Ordering::Relaxed);
+    cell.waited.fetch_add(waited.0, Ordering::Relaxed);
+    cell.waiting.record(waited);
+}
+
+/// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which
+/// gives false.
+pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
+    let timeout = futex::Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as _,
+    };
+    // Whatever it returns (woken, changed before, timed out, interrupted by a signal), the caller
+    // checks again.
+    let woken = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+    woken != Err(Errno::TIMEDOUT)
+}
+
+/// Wakes up to `count` sleepers, in any process.
+pub(crate) fn wake(word: &AtomicU32, count: u32) {
+    // i32::MAX is how futexes spell "all".
+    let _ = futex::wake(word, futex::Flags::empty(), count.min(i32::MAX as u32));
+}
