@@ -42,7 +42,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
 
 use tidegate_model::{PartNumber, Span, TenantId, Time};
-use tidegate_proto::data::LinkIdentity;
+use tidegate_proto::data::{LinkIdentity, LinkKind};
 use tidegate_proto::retry::Retry;
 
 use crate::reactor::{Reactor, Ready};
@@ -71,8 +71,8 @@ pub struct Settings {
     pub patience: Span,
     /// The release of Tidegate that we run, for the node's log.
     pub release: String,
-    /// Whether it is for long requests and replies. By default not.
-    pub is_bulk: bool,
+    /// The requests that it carries. By default short ones of class medium.
+    pub kind: LinkKind,
     /// Which link it is. The number of the connection grows with each.
     pub identity: LinkIdentity,
 }
@@ -82,7 +82,8 @@ impl Settings {
     /// have their defaults.
     pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
         let (way, release) = (way.into(), env!("CARGO_PKG_VERSION").into());
-        Self { way, patience: Span(5 * Span::SECOND.0), release, is_bulk: false, identity }
+        let kind = LinkKind::default();
+        Self { way, patience: Span(5 * Span::SECOND.0), release, kind, identity }
     }
 }
 
@@ -173,6 +174,11 @@ impl Remote {
     /// Whether the node has accepted the connection and the link has not broken since.
     pub fn is_up(&self) -> bool {
         self.link.as_ref().is_some_and(NodeLink::is_welcome)
+    }
+
+    /// Whether a job that is submitted now is sent at once.
+    pub fn takes_jobs(&self) -> bool {
+        self.waiting.is_empty() && self.link.as_ref().is_some_and(NodeLink::takes_jobs)
     }
 
     /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in

@@ -12,6 +12,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, sendmsg, socket_with, sockopt,
 };
+#[cfg(feature = "cluster")]
+use tidegate_model::Class;
 use tidegate_model::Origin;
 
 pub use address::{Address, AddressError};
@@ -77,6 +79,21 @@ impl Socket {
             Self::Unix(_) => None,
             Self::Tcp(stream) => Some(stream.peer_addr().ok()?.to_string()),
         }
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn mark(&self, class: Class) -> io::Result<()> {
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        // The lower two bits are for congestion notification; the kernel keeps its own there.
+        let bits = class.dscp() << 2;
+        let address = stream.local_addr()?.ip();
+        if address.is_ipv6() {
+            sockopt::set_ipv6_tclass(stream, bits.into())?;
+        }
+        if address.to_canonical().is_ipv4() {
+            sockopt::set_ip_tos(stream, bits)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {

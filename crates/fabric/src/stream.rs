@@ -28,6 +28,8 @@ pub use listener::{BindError, Listener, ListenerAccess};
 pub use outgoing::Outgoing;
 #[cfg(feature = "cluster")]
 pub use peer_user::user_of_peer;
+#[cfg(feature = "cluster")]
+use tidegate_model::Class;
 use tidegate_model::Origin;
 #[cfg(feature = "cluster")]
 pub use way::Way;
@@ -88,6 +90,20 @@ impl Stream {
             Kind::Plain(socket) => socket.peer_address(),
             #[cfg(feature = "cluster")]
             Kind::Tls(stream) => stream.socket().peer_address(),
+        }
+    }
+
+    /// Gives the packets of the connection the code point of a class ([`Class::dscp`]), from the
+    /// next one on. A Unix socket has no packets. The mark is a request to the network, which may
+    /// ignore it: where the kernel refuses it, the connection goes on without.
+    #[cfg(feature = "cluster")]
+    pub fn mark(&self, class: Class) {
+        let socket = match &self.0 {
+            Kind::Plain(socket) => socket,
+            Kind::Tls(stream) => stream.socket(),
+        };
+        if let Err(error) = socket.mark(class) {
+            tracing::debug!("the packets of a connection of class {class} have no mark: {error}");
         }
     }
 

@@ -1,4 +1,9 @@
 //! One worker's links to the nodes, and the node of each part of each volume.
+//!
+//! A node of another process has a *main* link, and one more for each further [`LinkKind`] from its
+//! first request on: a long request does not delay short ones, and all packets of a connection have
+//! the code point of one class. While the link of a class is not up, its requests use that of class
+//! medium, so a request waits for no link but those that every gateway needs.
 
 mod there;
 
@@ -10,7 +15,8 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{Remote, Settings};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::stream::Way;
-use tidegate_model::{NodeId, PartNumber, Span, Time};
+use tidegate_model::{Class, NodeId, PartNumber, Span, Time};
+use tidegate_proto::data::LinkKind;
 
 use self::there::There;
 use crate::barriers::{Barriers, Membership};
@@ -112,23 +118,30 @@ pub(crate) struct Nodes {
     costs: UnreportedCosts,
 }
 
-struct NodeSlot {
-    line: NodeConnection,
-    /// Jobs that go to the node with the next batch.
-    batch: Vec<Job>,
-    /// The same for long requests; none until the first one.
-    bulk: Option<(NodeConnection, Vec<Job>)>,
-}
+/// The kind of the link that every node has.
+const MAIN: LinkKind = LinkKind { is_bulk: false, class: Class::Medium };
+
+/// The links to a node, in the order of their kinds; the main one is among them.
+struct NodeSlot(Vec<Link>);
 
 impl NodeSlot {
-    /// The links to the node, and the next batch of each; the link for bulk is last.
-    fn lines(&mut self) -> impl Iterator<Item = (&mut NodeConnection, &mut Vec<Job>)> {
-        let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
-        [(&mut self.line, &mut self.batch)].into_iter().chain(bulk)
+    fn find(&mut self, kind: LinkKind) -> Option<&mut Link> {
+        self.0.iter_mut().find(|link| link.kind == kind)
+    }
+
+    fn main(&mut self) -> &mut Link {
+        self.find(MAIN).expect("a node has a main link from the beginning")
     }
 }
 
-/// The link to a node.
+/// A link to a node, and the jobs that go there with the next batch.
+struct Link {
+    kind: LinkKind,
+    connection: NodeConnection,
+    batch: Vec<Job>,
+}
+
+/// The connection of a link.
 enum NodeConnection {
     Here(Box<dyn Session>),
     There(Box<There>),
@@ -151,30 +164,26 @@ impl Nodes {
         reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
         let Common { cost, patience, identities, barriers } = common.clone();
-        let line = |(id, node): (NodeId, &Node)| match node {
+        let connection = |(id, node): (NodeId, &Node)| match node {
             Node::Here(service) => {
                 let sink = NodeSink { message_queue: reactor.message_queue(), node: id };
                 let mut session = service.session(Arc::new(sink));
-                session.attach(reactor.registrar(), token(id, false));
+                session.attach(reactor.registrar(), token(id, MAIN));
                 NodeConnection::Here(session)
             }
             Node::There { way, .. } => {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
                 reporter.add_link(id);
-                let remote = Remote::new(settings, token(id, false));
-                NodeConnection::There(Box::new(There::new(
-                    remote,
-                    id,
-                    false,
-                    reporter.clone(),
-                    Vec::new(),
-                )))
+                let remote = Remote::new(settings, token(id, MAIN));
+                let there = There::new(remote, id, true, reporter.clone(), Vec::new());
+                NodeConnection::There(Box::new(there))
             }
         };
-        let lines = (0..).map(NodeId).zip(nodes).map(line);
-        let slot = |line| NodeSlot { line, batch: Vec::new(), bulk: None };
-        let mut slots: Vec<_> = lines.map(slot).collect();
+        let connections = (0..).map(NodeId).zip(nodes).map(connection);
+        let main = |connection| Link { kind: MAIN, connection, batch: Vec::new() };
+        let mut slots: Vec<_> =
+            connections.map(|connection| NodeSlot(vec![main(connection)])).collect();
         let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts)).collect();
         let mut locations = Vec::new();
         for (volume, parts) in (0..).map(VolumeIndex).zip(volumes) {
@@ -229,8 +238,8 @@ impl Nodes {
             return;
         }
         self.names = names.to_vec();
-        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
-            line.tenants(names);
+        for link in links(&mut self.slots) {
+            link.connection.tenants(names);
         }
     }
 
@@ -270,45 +279,60 @@ impl Nodes {
         let location = self.locations[volume.0][part as usize];
         job.part = location.part;
         job.tag.delay = self.costs.sent(location.node, &job);
-        let slot = &mut self.slots[location.node.index()];
-        // In this process nothing is written behind anything, but keys are passed on by the node.
-        let may_be =
-            job.command == Command::KeyValue || matches!(slot.line, NodeConnection::There(_));
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
-        if may_be && (is_long || (is_data && job.length as usize > LONG)) {
-            self.bulk(location.node).push(job);
-        } else {
-            slot.batch.push(job);
+        let is_bulk = is_long || (is_data && job.length as usize > LONG);
+        let kind = match &self.nodes[location.node.index()] {
+            Node::There { .. } => LinkKind { is_bulk, class: job.tag.class },
+            // In this process nothing is written behind anything, but keys are passed on by the
+            // node.
+            Node::Here(_) => {
+                LinkKind { is_bulk: is_bulk && job.command == Command::KeyValue, ..MAIN }
+            }
+        };
+        self.link(location.node, kind).batch.push(job);
+    }
+
+    /// The link for jobs of a kind, which is made with the first of them. While that of a class is
+    /// not up, the link of class medium.
+    fn link(&mut self, node: NodeId, kind: LinkKind) -> &mut Link {
+        let links = &self.slots[node.index()].0;
+        let index = links.binary_search_by_key(&kind, |link| link.kind).unwrap_or_else(|index| {
+            let link = self.new_link(node, kind);
+            self.slots[node.index()].0.insert(index, link);
+            index
+        });
+        let is_up = self.slots[node.index()].0[index].connection.takes_jobs();
+        match is_up || kind.class == MAIN.class {
+            true => &mut self.slots[node.index()].0[index],
+            false => self.link(node, LinkKind { class: MAIN.class, ..kind }),
         }
     }
 
-    /// The next batch of long requests to this node.
-    fn bulk(&mut self, node: NodeId) -> &mut Vec<Job> {
-        let slot = &mut self.slots[node.index()];
-        let (_, batch) = slot.bulk.get_or_insert_with(|| {
-            let mut line = match &self.nodes[node.index()] {
-                Node::Here(service) => {
-                    let sink = NodeSink { message_queue: self.message_queue.clone(), node };
-                    let mut session = service.session(Arc::new(sink));
-                    session.carry_bulk();
-                    NodeConnection::Here(session)
-                }
-                Node::There { way, .. } => {
-                    let settings = Settings::new(way.clone(), self.identities.next());
-                    let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
-                    let remote = Remote::new(settings, token(node, true));
-                    let NodeConnection::There(there) = &slot.line else {
-                        unreachable!("a node elsewhere has a link")
-                    };
-                    // Numbered as by the other link, which opened them in this order.
-                    let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
-                    NodeConnection::There(Box::new(There::new(remote, node, true, reporter, parts)))
-                }
-            };
-            line.tenants(&self.names);
-            (line, Vec::new())
-        });
-        batch
+    /// A link besides the main one.
+    fn new_link(&mut self, node: NodeId, kind: LinkKind) -> Link {
+        let main = self.slots[node.index()].main();
+        let mut connection = match (&self.nodes[node.index()], &main.connection) {
+            (Node::There { way, .. }, NodeConnection::There(main)) => {
+                let settings = Settings::new(way.clone(), self.identities.next());
+                let settings = Settings { patience: self.patience, kind, ..settings };
+                let remote = Remote::new(settings, token(node, kind));
+                // Numbered as by the main link, which opened them in this order.
+                let (parts, reporter) = (main.parts.clone(), main.reporter.clone());
+                let there = There::new(remote, node, false, reporter, parts);
+                NodeConnection::There(Box::new(there))
+            }
+            (Node::Here(service), _) => {
+                let sink = NodeSink { message_queue: self.message_queue.clone(), node };
+                let mut session = service.session(Arc::new(sink));
+                session.carry_bulk();
+                NodeConnection::Here(session)
+            }
+            (Node::There { .. }, NodeConnection::Here(_)) => {
+                unreachable!("a node elsewhere has a link")
+            }
+        };
+        connection.tenants(&self.names);
+        Link { kind, connection, batch: Vec::new() }
     }
 
     /// Hands the batches over; jobs that finish at once are appended to `done`.
@@ -316,13 +340,12 @@ impl Nodes {
         self.pass_barriers();
         self.costs.begin();
         done.append(&mut self.refused);
-        let lines = self.slots.iter_mut().flat_map(NodeSlot::lines);
-        for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
-            match line {
-                NodeConnection::Here(session) => session.submit(batch, done),
+        for link in links(&mut self.slots).filter(|link| !link.batch.is_empty()) {
+            match &mut link.connection {
+                NodeConnection::Here(session) => session.submit(&mut link.batch, done),
                 NodeConnection::There(there) => {
                     let now = clock::now();
-                    there.remote.submit(now, batch, done);
+                    there.remote.submit(now, &mut link.batch, done);
                     there.remote.flush(reactor, now, done);
                     there.on_notices(&mut self.known, self.membership.barriers());
                 }
@@ -384,8 +407,8 @@ impl Nodes {
     ) {
         // A job that is still in its batch has to reach the node before it can be cancelled.
         self.submit(reactor, done);
-        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
-            match line {
+        for link in links(&mut self.slots) {
+            match &mut link.connection {
                 NodeConnection::Here(session) => session.cancel(tickets),
                 NodeConnection::There(there) => {
                     there.remote.cancel(tickets, done);
@@ -403,11 +426,14 @@ impl Nodes {
         reactor: &Reactor<Message>,
         done: &mut Vec<Job>,
     ) {
-        let (slot, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
-        let line = self.slots.get_mut(slot).and_then(|slot| slot.lines().nth(line));
-        if let Some((NodeConnection::Here(session), _)) = line {
+        let number = ready.token - LINK;
+        let slot = self.slots.get_mut((number / LinkKind::COUNT) as usize);
+        let is_meant = |link: &&mut Link| link.kind.number() == number % LinkKind::COUNT;
+        let link = slot.and_then(|slot| slot.0.iter_mut().find(is_meant));
+        let connection = link.map(|link| &mut link.connection);
+        if let Some(NodeConnection::Here(session)) = connection {
             session.on_ready(ready, done);
-        } else if let Some((NodeConnection::There(there), _)) = line {
+        } else if let Some(NodeConnection::There(there)) = connection {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
             there.on_notices(&mut self.known, self.membership.barriers());
@@ -424,15 +450,13 @@ impl Nodes {
 
     /// The next time to act without a message from a node.
     pub(crate) fn next_deadline(&self) -> Time {
-        let deadline = |line: &NodeConnection| match line {
+        let deadline = |link: &Link| match &link.connection {
             NodeConnection::There(there) => there.remote.next_deadline(),
             NodeConnection::Here(_) => Time::MAX,
         };
-        let bulk =
-            |slot: &NodeSlot| slot.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
-        let slot = |slot: &NodeSlot| deadline(&slot.line).min(bulk(slot));
-        let held = self.held.iter().map(|held| held.until).min().unwrap_or(Time::MAX);
-        self.slots.iter().map(slot).min().unwrap_or(Time::MAX).min(self.costs.ends()).min(held)
+        let links = self.slots.iter().flat_map(|slot| &slot.0).map(deadline);
+        let held = self.held.iter().map(|held| held.until);
+        links.chain(held).min().unwrap_or(Time::MAX).min(self.costs.ends())
     }
 
     /// Acts on the deadlines that have passed.
@@ -446,8 +470,8 @@ impl Nodes {
             self.report_elsewhere(now, reactor, done);
         }
         self.fail_held(now, done);
-        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
-            if let NodeConnection::There(there) = line
+        for link in links(&mut self.slots) {
+            if let NodeConnection::There(there) = &mut link.connection
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
@@ -462,7 +486,7 @@ impl Nodes {
     fn report_elsewhere(&mut self, now: Time, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
         for (node, slot) in (0..).map(NodeId).zip(&mut self.slots) {
             let costs = self.costs.of(node);
-            match &mut slot.line {
+            match &mut slot.main().connection {
                 _ if costs.is_empty() => {}
                 NodeConnection::Here(session) => session.elsewhere(costs),
                 NodeConnection::There(there) => {
@@ -477,6 +501,14 @@ impl Nodes {
 }
 
 impl NodeConnection {
+    /// Whether a job goes to the node at once.
+    fn takes_jobs(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::There(there) => there.remote.takes_jobs(),
+        }
+    }
+
     fn tenants(&mut self, names: &[String]) {
         match self {
             Self::Here(session) => session.tenants(names),
@@ -485,9 +517,14 @@ impl NodeConnection {
     }
 }
 
+/// All links to all nodes.
+fn links(slots: &mut [NodeSlot]) -> impl Iterator<Item = &mut Link> {
+    slots.iter_mut().flat_map(|slot| &mut slot.0)
+}
+
 /// The token of a link.
-fn token(node: NodeId, is_bulk: bool) -> u64 {
-    LINK + 2 * u64::from(node.0) + u64::from(is_bulk)
+fn token(node: NodeId, kind: LinkKind) -> u64 {
+    LINK + LinkKind::COUNT * u64::from(node.0) + kind.number()
 }
 
 /// The number of a part that a node of this process refuses: no job goes there.
@@ -500,7 +537,7 @@ fn open(
     known: &mut VolumeParts,
 ) -> Result<PartLocation, PartError> {
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
-    let number = match slots.get_mut(node.index()).map(|slot| &mut slot.line) {
+    let number = match slots.get_mut(node.index()).map(|slot| &mut slot.main().connection) {
         Some(NodeConnection::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);

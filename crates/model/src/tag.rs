@@ -1,8 +1,9 @@
 //! The tag: what every request carries from the first gate to the device.
 //!
 //! It is made once, where the request enters, and never derived again. Narrower carriers (two
-//! priority bits of an NVMe command, an I/O priority of Linux) are projections of it, and all of
-//! them live in this file, so that no two places can disagree on what a class means on a wire.
+//! priority bits of an NVMe command, an I/O priority of Linux, a code point of DiffServ) are
+//! projections of it, and all of them live in this file, so that no two places can disagree on what
+//! a class means on a wire.
 
 use core::fmt;
 use core::num::NonZeroU8;
@@ -65,6 +66,29 @@ impl Class {
     pub const fn io_priority(self) -> u16 {
         const BEST_EFFORT: u16 = 2 << 13;
         BEST_EFFORT | (self as u16 * 2)
+    }
+
+    /// The differentiated services code point of packets of this class (RFC 2474), six bits: EF for
+    /// urgent (46, RFC 3246), AF31 (26) for high and AF21 (18) for medium (RFC 2597), and LE for low
+    /// (1, RFC 8622), which networks serve with the capacity that is left.
+    ///
+    /// ```
+    /// use tidegate_model::tag::CLASSES;
+    /// assert_eq!(CLASSES.map(|(class, _)| class.dscp()), [46, 26, 18, 1]);
+    /// ```
+    pub const fn dscp(self) -> u8 {
+        [46, 26, 18, 1][self as usize]
+    }
+
+    /// The class of this code point; none if no class has it. Higher bits are ignored.
+    ///
+    /// ```
+    /// use tidegate_model::Class;
+    /// assert_eq!([46, 0].map(Class::from_dscp), [Some(Class::Urgent), None]);
+    /// ```
+    pub fn from_dscp(bits: u8) -> Option<Self> {
+        let found = CLASSES.iter().find(|(class, _)| class.dscp() == bits & 0x3f);
+        found.map(|(class, _)| *class)
     }
 
     /// The class that these two bits stand for; higher bits are ignored.
@@ -218,9 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn classes_survive_two_bits() {
+    fn classes_survive_their_projections() {
         for (class, name) in CLASSES {
             assert_eq!(Class::from_nvme_priority(class.nvme_priority()), class);
+            assert_eq!(Class::from_dscp(class.dscp()), Some(class));
             assert_eq!(name.parse(), Ok(class));
         }
         assert!(Class::Urgent < Class::Low);

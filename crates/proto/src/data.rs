@@ -41,10 +41,10 @@ use tidegate_model::cluster::{Geometry, VolumeStamp};
 use tidegate_model::{Bytes, CostModel, Operation, PartNumber, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
-pub use identity::LinkIdentity;
+pub use identity::{LinkIdentity, LinkKind};
 
 /// The version of these frames and messages.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
@@ -236,9 +236,8 @@ pub enum ToNode {
     Elsewhere(Vec<(TenantId, u64)>),
     /// More tenants, behind those that [`Self::Tenants`] and others of these have named.
     MoreTenants(Vec<String>),
-    /// This connection carries long requests and replies: forwarding for it need not be quick, and
-    /// short ones on another connection do not wait behind it.
-    Bulk,
+    /// The third message: which requests this connection carries.
+    Carries(LinkKind),
     /// The second message: which link this is. The node welcomes the gateway once the connections
     /// that this one replaces have ended, and nothing of them is carried out any more.
     Identify(LinkIdentity),

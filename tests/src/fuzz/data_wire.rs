@@ -9,8 +9,8 @@ use tidegate_model::cluster::{Geometry, Uuid};
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::data::{
     AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, LinkIdentity,
-    MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode,
-    encode,
+    LinkKind, MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode,
+    VERSION, decode, encode,
 };
 
 use super::tape::Tape;
@@ -149,7 +149,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToNode::Hello { version: VERSION, release: "0.1".into() },
         ToNode::Tenants(vec!["a".into(), "b".into()]),
         ToNode::Elsewhere(vec![(TenantId(1), 1 << 40)]),
-        ToNode::Bulk,
+        ToNode::Carries(LinkKind { is_bulk: true, class: Class::Low }),
         ToNode::Identify(LinkIdentity {
             gateway: "g".into(),
             process: Uuid([1; 16]),

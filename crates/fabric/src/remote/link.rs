@@ -54,6 +54,7 @@ impl NodeLink {
         now: Time,
     ) -> io::Result<Self> {
         let stream = settings.way.connect()?;
+        stream.mark(settings.kind.class);
         // Writable means connected; the hello is sent then.
         let interest = Interest { read: true, write: true };
         reactor.add(&stream, token, interest)?;
@@ -72,9 +73,7 @@ impl NodeLink {
         };
         link.send(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
         link.send(&ToNode::Identify(settings.identity.clone()));
-        if settings.is_bulk {
-            link.send(&ToNode::Bulk);
-        }
+        link.send(&ToNode::Carries(settings.kind));
         Ok(link)
     }
 

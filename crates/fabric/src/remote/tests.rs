@@ -90,6 +90,7 @@ impl RemoteTestbed {
         let mut peer = Peer { stream, assembler: Assembler::new(), frames: VecDeque::new() };
         assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
         assert!(matches!(peer.message(), ToNode::Identify(LinkIdentity { link: 3, .. })));
+        assert_eq!(peer.message(), ToNode::Carries(LinkKind::default()));
         assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
         assert!(matches!(peer.message(), ToNode::Open { part: PartNumber(0), .. }));
         let name = String::from("n");

@@ -15,9 +15,9 @@ use crate::volumes::VolumeIndex;
 pub(super) struct There {
     pub(super) remote: Remote,
     node: NodeId,
-    /// It carries long requests. Whether the node is reachable is reported by the other link; the
-    /// state of parts by both, because each may be the first to reach a new process of the node.
-    is_bulk: bool,
+    /// The link that all nodes have. It reports whether the node is reachable; the state of parts
+    /// is reported by each, because any may be the first to reach a new process of the node.
+    is_main: bool,
     pub(super) reporter: Reporter,
     /// By number there: the volume and the part.
     pub(super) parts: Vec<(VolumeIndex, Part)>,
@@ -32,7 +32,7 @@ impl There {
     pub(super) fn new(
         mut remote: Remote,
         node: NodeId,
-        is_bulk: bool,
+        is_main: bool,
         reporter: Reporter,
         parts: Vec<(VolumeIndex, Part)>,
     ) -> Self {
@@ -40,7 +40,7 @@ impl There {
             remote.open(part.clone());
         }
         let (unsettled, open) = (Vec::new(), HashSet::new());
-        Self { remote, node, is_bulk, reporter, parts, unsettled, open }
+        Self { remote, node, is_main, reporter, parts, unsettled, open }
     }
 
     /// Takes the notices of the link, and reports them.
@@ -63,7 +63,7 @@ impl There {
                     barriers.raise(*volume, part.index, Cause::Link);
                     self.unsettled.push((*volume, part.index));
                 }
-                Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
+                Notice::Up { .. } | Notice::Down { .. } if !self.is_main => {}
                 Notice::Up { .. } => self.reporter.on_up(self.node),
                 Notice::Down { reason } => self.reporter.on_away(self.node, reason),
                 Notice::PartRefused { part, reason } => {

@@ -5,6 +5,7 @@
 mod access;
 mod away;
 mod bounds;
+mod classes;
 mod client;
 mod fence;
 mod memory;

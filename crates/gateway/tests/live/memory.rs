@@ -8,7 +8,8 @@ use tidegate_fabric::service::{
     Command, CompletionSink, Fault, Job, OpenPart, Part, PartState, Service, Session,
 };
 use tidegate_model::cluster::{Uuid, VolumeStamp};
-use tidegate_model::{PartNumber, TenantId};
+use tidegate_model::{Class, PartNumber, TenantId};
+use tidegate_proto::data::LinkKind;
 
 /// When jobs are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,8 @@ struct Inner {
     seen: Vec<(Command, usize)>,
     /// The tenant's name of the last job that came.
     owner: String,
+    /// Behind a socket, the link of the last job, and its class.
+    link: (LinkKind, Class),
     cancelled: usize,
     /// Behind a socket it reads nothing more from a connection on which a long job came.
     is_stuck_by_long: bool,
@@ -140,6 +143,16 @@ impl Memory {
     /// The owner of the last job.
     pub(crate) fn last_owner(&self) -> String {
         self.inner().owner.clone()
+    }
+
+    /// A job of this class came over a link of this kind.
+    pub(crate) fn on_link(&self, kind: LinkKind, class: Class) {
+        self.inner().link = (kind, class);
+    }
+
+    /// The link of the last job, and its class.
+    pub(crate) fn last_link(&self) -> (LinkKind, Class) {
+        self.inner().link
     }
 
     /// Bytes that jobs moved here.

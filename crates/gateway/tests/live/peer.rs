@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_proto::data::{
-    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
-    encode,
+    AnswerHead, Assembler, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, ToNode, VERSION,
+    decode, encode,
 };
 
 use crate::memory::Memory;
@@ -97,7 +97,7 @@ fn serve(mut stream: UnixStream, node: &Memory) {
     let sink = Arc::new(PeerSink(Mutex::new(stream.try_clone().unwrap())));
     let mut session = node.session(sink.clone());
     let mut assembler = Assembler::<RequestHead, Vec<u8>>::new();
-    let mut chunk = vec![0; 64 << 10];
+    let (mut chunk, mut kind) = (vec![0; 64 << 10], LinkKind::default());
     while let Ok(count @ 1..) = stream.read(&mut chunk) {
         let (mut input, mut jobs, mut done) = (&chunk[..count], Vec::new(), Vec::new());
         while let Some((head, payload)) = assembler.next(&mut input).unwrap() {
@@ -106,6 +106,9 @@ fn serve(mut stream: UnixStream, node: &Memory) {
                     let message = decode(&payload).unwrap();
                     while matches!(message, ToNode::Identify(_)) && node.withholds_welcomes() {
                         std::thread::yield_now();
+                    }
+                    if let ToNode::Carries(carried) = message {
+                        kind = carried;
                     }
                     on_message(&mut *session, &sink, message, node.is_bulk_only());
                 }
@@ -116,6 +119,9 @@ fn serve(mut stream: UnixStream, node: &Memory) {
             // The peer keeps the connection open.
             std::mem::forget(session);
             return;
+        }
+        if let Some(job) = jobs.last() {
+            node.on_link(kind, job.tag.class);
         }
         session.submit(&mut jobs, &mut done);
         sink.finished(&mut done);
@@ -136,9 +142,11 @@ fn on_message(session: &mut dyn Session, sink: &PeerSink, message: ToNode, is_bu
         }
         ToNode::Tenants(names) => session.tenants(&names),
         ToNode::MoreTenants(_) => unreachable!("a test has few tenants"),
-        ToNode::Bulk => {
-            session.carry_bulk();
-            if is_bulk_only {
+        ToNode::Carries(kind) => {
+            if kind.is_bulk {
+                session.carry_bulk();
+            }
+            if kind.is_bulk && is_bulk_only {
                 welcome(VERSION, String::new());
             }
         }

@@ -11,7 +11,7 @@ use core::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Match, Policy};
+use super::{GateKind, Levels, Match, Policy, Target, Tenant};
 use crate::tag::Class;
 use crate::text::{Strings, Text, TextError, Wrong, located};
 use crate::units::Bytes;
@@ -63,6 +63,7 @@ pub(super) fn doubts(text: &str, is_user: &dyn Fn(&str) -> bool) -> Vec<TextErro
             let rules = doubted.matches.iter().map(|rule| &rule.get_ref().class);
             tenants.chain(rules).flatten().for_each(|class| doubts.class(class));
         }
+        doubts.urgent(&policy, &doubted);
     }
     let Doubts(mut wrongs) = doubts;
     wrongs.sort_by_key(|wrong| wrong.span.start);
@@ -119,6 +120,34 @@ impl Doubts {
                 format!("class: {name:?} changes no order at a node without class_weights");
             let fix = "add class_weights = { high = 3, medium = 2, low = 1 }, or remove it";
             self.add(class.span(), message, fix);
+        }
+    }
+
+    /// Urgent requests of tenants that have no reservation at nodes: nodes serve them as high ones.
+    fn urgent(&mut self, policy: &Policy, doubted: &Doubted) {
+        let at_nodes = policy.at(GateKind::Node);
+        let reserves = |tenant: &Tenant| tenant.reservation != Levels::default();
+        let mut doubt = |class: Option<&Text>, tenant: &Tenant| {
+            let Some(class) = class.filter(|class| class.get_ref() == Class::Urgent.name()) else {
+                return;
+            };
+            if !reserves(tenant) {
+                let name = &tenant.name;
+                let message = format!(
+                    "class: \"urgent\" goes first within a reservation, and {name} has none at nodes"
+                );
+                self.add(class.span(), message, "add a reservation, or write class = \"high\"");
+            }
+        };
+        for (tenant, spanned) in at_nodes.tenants.iter().zip(&doubted.tenant) {
+            doubt(spanned.class.as_ref(), tenant);
+        }
+        for (rule, spanned) in policy.matches.iter().zip(&doubted.matches) {
+            if let Target::Tenant(tenant) = rule.target {
+                let tenant = at_nodes.tenants.get(usize::from(tenant.0).wrapping_sub(1));
+                let class = spanned.get_ref().class.as_ref();
+                tenant.into_iter().for_each(|tenant| doubt(class, tenant));
+            }
         }
     }
 
@@ -318,7 +347,6 @@ mod tests {
             "size = \"4KiB..64KiB\"",
             "size = \"<1B\"",
             "key = \"b:\"",
-            "volume = \"*\"\nclass = \"urgent\"",
         ] {
             assert_eq!(messages(rule), [""; 0], "{rule}");
         }
@@ -329,9 +357,35 @@ mod tests {
         let tenants = "[[tenant]]\nname = \"a\"\nclass = \"high\"\n\
                        [[tenant]]\nname = \"b\"\nclass = \"urgent\"\n";
         let doubts = Policy::doubts(tenants, |_| true);
-        assert_eq!((doubts.len(), doubts[0].line), (1, 3), "{doubts:?}");
+        assert_eq!((doubts.len(), doubts[0].line), (2, 3), "{doubts:?}");
         let weights = "class_weights = { high = 3, medium = 2, low = 1 }\n";
-        assert_eq!(Policy::doubts(&format!("{weights}{tenants}"), |_| true), []);
+        let reservation = "reservation = \"1k iops\"\n";
+        assert_eq!(Policy::doubts(&format!("{weights}{tenants}{reservation}"), |_| true), []);
+    }
+
+    #[test]
+    fn urgent_requests_without_a_reservation_at_nodes_are_doubted() {
+        let lines = |text: &str| {
+            Policy::parse(text).unwrap();
+            let doubts = Policy::doubts(text, |_| true);
+            let is_meant = |doubt: &TextError| doubt.message.contains("and a has none at nodes");
+            assert!(doubts.iter().all(is_meant), "{doubts:?}");
+            doubts.iter().map(|doubt| doubt.line).collect::<Vec<_>>()
+        };
+        let tenant = "[[tenant]]\nname = \"a\"\nclass = \"urgent\"\n";
+        assert_eq!(lines(tenant), [3]);
+        assert_eq!(lines(&format!("{tenant}reservation = \"1k iops\"\n")), [0; 0]);
+        let rule = "[[match]]\ntenant = \"a\"\nvolume = \"*\"\nclass = \"urgent\"\n";
+        assert_eq!(lines(&format!("[[tenant]]\nname = \"a\"\n{rule}")), [6]);
+        // A reservation of something else is none at nodes.
+        let resources = "[[resource]]\nname = \"cluster\"\n\
+                         [[resource]]\nname = \"scratch\"\npath = \"/scratch/**\"\n\
+                         capacity = \"10k iops\"\n";
+        let on = |name: &str| {
+            format!("{resources}{tenant}[tenant.on.{name}]\nreservation = \"1k iops\"\n")
+        };
+        assert_eq!(lines(&on("cluster")), [0; 0]);
+        assert_eq!(lines(&on("scratch")), [9]);
     }
 
     #[test]

@@ -334,8 +334,11 @@ impl Connection {
                 self.session.elsewhere(&costs);
                 Ok(())
             }
-            ToNode::Bulk => {
-                self.session.carry_bulk();
+            ToNode::Carries(kind) => {
+                self.stream.mark(kind.class);
+                if kind.is_bulk {
+                    self.session.carry_bulk();
+                }
                 Ok(())
             }
             ToNode::Open { part, .. } if part.index() != self.parts.len() => {

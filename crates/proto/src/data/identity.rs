@@ -13,6 +13,7 @@
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
+use tidegate_model::Class;
 use tidegate_model::cluster::Uuid;
 
 /// The identity of a connection between a gateway and a node.
@@ -26,6 +27,28 @@ pub struct LinkIdentity {
     pub link: u32,
     /// The number of the connection on that link, counting from one.
     pub connection: u64,
+}
+
+/// The requests that a link carries, and their replies. Those of a smaller kind are sent first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct LinkKind {
+    /// Long ones: forwarding for the link need not be quick, and short ones on another link do not
+    /// wait behind them.
+    pub is_bulk: bool,
+    /// Of this class. The packets of the link have its code point ([`Class::dscp`]).
+    pub class: Class,
+}
+
+impl LinkKind {
+    /// How many kinds there are.
+    pub const COUNT: u64 = 8;
+
+    /// Its number, below [`Self::COUNT`], in the order of kinds.
+    pub const fn number(self) -> u64 {
+        4 * self.is_bulk as u64 + self.class as u64
+    }
 }
 
 impl LinkIdentity {

@@ -33,8 +33,8 @@ fn tag() -> Tag {
 }
 
 #[test]
-fn golden_frames_of_version_three() {
-    assert_eq!(VERSION, 3, "a new version needs new golden frames beside these");
+fn golden_frames_of_version_four() {
+    assert_eq!(VERSION, 4, "a new version needs new golden frames beside these");
     let job = JobHead {
         ticket: 0x1122_3344_5566_7788,
         tag: tag(),
@@ -75,7 +75,8 @@ fn golden_messages_of_version_three() {
     assert_eq!(payload::<RequestHead, _>(&cancel), b"\x03\x02\x05\xac\x02");
     let elsewhere = ToNode::Elsewhere(vec![(TenantId(5), 300), (TenantId(300), 1)]);
     assert_eq!(payload::<RequestHead, _>(&elsewhere), b"\x04\x02\x05\xac\x02\xac\x02\x01");
-    assert_eq!(payload::<RequestHead, _>(&ToNode::Bulk), b"\x06");
+    let kind = LinkKind { is_bulk: true, class: Class::Low };
+    assert_eq!(payload::<RequestHead, _>(&ToNode::Carries(kind)), b"\x06\x01\x03");
     let process = Uuid(*b"0123456789abcdef");
     let identity = LinkIdentity { gateway: "g".into(), process, link: 300, connection: 2 };
     let identify = ToNode::Identify(identity);

@@ -1,0 +1,171 @@
+//! Links of classes: requests of each class go over a connection of their own, whose packets have
+//! the code point of the class in both directions.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
+use tempfile::TempDir;
+use tidegate_fabric::stream::Address;
+use tidegate_gateway::{Limits, Node, start};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Bytes, Class};
+use tidegate_node::Store;
+use tidegate_proto::data::LinkKind;
+use tidegate_tests::tools;
+use tidegate_wire::nbd::constants::command;
+
+use crate::client::Client;
+use crate::memory::{Behaviour, Memory};
+use crate::owners::Controller;
+use crate::peer::Peer;
+use crate::{Testbed, config, eventually, volume};
+
+const EIO: u32 = 5;
+const LENGTH: usize = 4 << 10;
+const MAIN: LinkKind = LinkKind { is_bulk: false, class: Class::Medium };
+const URGENT: (LinkKind, Class) = (LinkKind { class: Class::Urgent, ..MAIN }, Class::Urgent);
+
+/// Tenants of each class; each owns the volume of its name.
+fn policy() -> String {
+    let tenant =
+        |(class, name)| format!("[[tenant]]\nname = \"{name}-owner\"\nclass = \"{class}\"\n");
+    CLASSES.map(tenant).concat()
+}
+
+/// A gateway with a volume for each class on one node, and its controller with the policy.
+fn testbed(folder: TempDir, node: Node) -> (Testbed, Controller) {
+    let mut config = config(&folder, Limits::default(), 1);
+    config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
+    config.volumes = CLASSES.map(|(_, name)| volume(name, 8 << 20, &[0])).into();
+    let gateway = start(config, &[node]).unwrap();
+    let mut controller = Controller::start(folder.path());
+    controller.apply_text(1, &policy());
+    let nodes = [Memory::default(), Memory::default()];
+    (Testbed { folder, nodes, gateway }, controller)
+}
+
+/// All IPv4 packets of this machine, while it lives.
+struct Capture(OwnedFd);
+
+impl Capture {
+    /// None where the kernel does not let us.
+    fn start() -> Option<Self> {
+        const IPV4: u16 = 0x0800;
+        let protocol = NonZeroU32::new(IPV4.to_be().into()).map(Protocol::from_raw);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, protocol) {
+            Ok(socket) => Some(Self(socket)),
+            Err(error) => {
+                tools::skipped(&format!("packets cannot be captured: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The code points of large packets since the last call, to a TCP port and from it.
+    fn code_points(&self, port: u16) -> [BTreeSet<u8>; 2] {
+        let mut found = [BTreeSet::new(), BTreeSet::new()];
+        let mut packet = [0; 64];
+        loop {
+            // The rest of a packet is dropped.
+            match recv(&self.0, &mut packet, RecvFlags::TRUNC) {
+                Ok((_, length)) if length > LENGTH => {}
+                Ok(_) => continue,
+                Err(Errno::AGAIN) => return found,
+                Err(error) => panic!("{error}"),
+            }
+            let tcp = usize::from(packet[0] & 0xf) * 4;
+            let port_at = |at: usize| u16::from_be_bytes([packet[tcp + at], packet[tcp + at + 1]]);
+            let directions = [port_at(2) == port, port_at(0) == port];
+            for (found, is_meant) in found.iter_mut().zip(directions) {
+                if is_meant && packet[9] == 6 {
+                    found.insert(packet[1] >> 2);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_to_a_node_and_back_have_the_code_point_of_their_class() {
+    let Some(capture) = Capture::start() else { return };
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    let store = Store::Memory { capacity: Bytes::MAX };
+    let config = tidegate_node::Config { listen, ..tidegate_node::Config::new("a", store) };
+    let node = tidegate_node::start(config).unwrap();
+    let address = node.address().unwrap().clone();
+    let Address::Tcp(socket) = address else { panic!("{address}") };
+    let there = Node::There { name: "a".into(), way: address.into() };
+    let (testbed, _controller) = testbed(tempfile::tempdir().unwrap(), there);
+    for (class, name) in CLASSES {
+        let mut client = Client::enter(&testbed, name, true);
+        let expected = [(); 2].map(|()| BTreeSet::from([class.dscp()]));
+        eventually(name, || {
+            capture.code_points(socket.port());
+            assert_eq!(client.write(0, &[1; LENGTH]), 0);
+            assert_eq!(client.read(0, LENGTH as u32), Ok(vec![1; LENGTH]));
+            capture.code_points(socket.port()) == expected
+        });
+    }
+}
+
+/// The testbed over a node that a test plays, whose main link is up.
+fn played() -> (Testbed, Controller, Peer, Memory) {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, node) = (folder.path().join("node.sock"), Memory::default());
+    let peer = Peer::start(path.clone(), node.clone());
+    let way = Address::Unix(path).into();
+    let (testbed, controller) = testbed(folder, Node::There { name: "far".into(), way });
+    let mut client = Client::enter(&testbed, "medium", true);
+    eventually("the node", || client.read(0, 512).is_ok());
+    (testbed, controller, peer, node)
+}
+
+#[test]
+fn while_the_link_of_a_class_is_not_up_its_requests_use_the_main_link() {
+    let (testbed, _controller, _peer, node) = played();
+    node.withhold_welcomes(true);
+    let mut client = Client::enter(&testbed, "urgent", true);
+    eventually("the policy", || client.read(0, 512).is_ok() && node.last_link().1 == Class::Urgent);
+    for _ in 0..100 {
+        assert_eq!(node.last_link(), (MAIN, Class::Urgent));
+        assert!(client.read(0, 512).is_ok());
+    }
+    node.withhold_welcomes(false);
+    eventually("the link of urgent requests", || {
+        client.read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+    // Long ones have their own.
+    eventually("the link of long urgent requests", || {
+        let is_served = client.read(0, 1 << 20).is_ok();
+        is_served && node.last_link().0 == LinkKind { is_bulk: true, ..URGENT.0 }
+    });
+    assert!(client.read(0, 512).is_ok());
+    assert_eq!(node.last_link(), URGENT);
+}
+
+#[test]
+fn the_end_of_one_link_fails_its_own_requests_only() {
+    let (testbed, _controller, peer, node) = played();
+    let mut clients = ["urgent", "medium"].map(|name| Client::enter(&testbed, name, true));
+    eventually("the link of urgent requests", || {
+        clients[0].read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+    node.set(Behaviour::OnDemand);
+    for client in &mut clients {
+        client.request(command::READ, 0, 0, 512);
+    }
+    eventually("both requests", || node.held() == 2);
+    peer.cut_last();
+    assert_eq!(clients[0].receive(0).errno, EIO, "its link fell");
+    node.set(Behaviour::AtOnce);
+    node.release();
+    assert_eq!(clients[1].receive(512).errno, 0);
+    assert!(testbed.gateway.unready().is_empty(), "the node is there");
+    eventually("the link of urgent requests again", || {
+        clients[0].read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+}
