@@ -69,14 +69,14 @@ pub enum ReservationRefusal {
 /// Whether these reservations, in operations per period, can be promised.
 ///
 /// ```
-/// use tidegate_algo::onesided::admission::{Capacity, Refusal, admit};
+/// use tidegate_algo::onesided::admission::{Capacity, ReservationRefusal, admit};
 /// // The paper's second example.
 /// let capacity = Capacity { global: 100, local: 50 };
 /// let requested = [40, 10, 10, 10, 10];
 /// assert_eq!(admit(capacity, &requested, true), Ok(()));
 /// assert_eq!(
 ///     admit(capacity, &requested, false),
-///     Err(Refusal::Burst { client: 0, reservation: 40, done: 35 })
+///     Err(ReservationRefusal::Burst { client: 0, reservation: 40, done: 35 })
 /// );
 /// ```
 ///

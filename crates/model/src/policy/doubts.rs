@@ -386,7 +386,7 @@ mod tests {
             format!("{resources}{tenant}[tenant.on.{name}]\nreservation = \"1k iops\"\n")
         };
         assert_eq!(lines(&on("cluster")), [0; 0]);
-        assert_eq!(lines(&on("scratch")), [8]);
+        assert_eq!(lines(&on("scratch")), [9]);
     }
 
     #[test]
