@@ -55,6 +55,15 @@ const ROUND_WITHOUT_POLICY: Span = Span(100 * Span::MILLISECOND.0);
 /// once cause one decision. Short against the 50 ms that people grant a change.
 const SETTLE: Span = Span(10 * Span::MILLISECOND.0);
 
+/// While shares move, the next round begins after one part in this many of an interval: stages that
+/// were given more show whether they use it, and the rest goes on to others. A quarter is a few
+/// round trips between hosts at the usual 100 ms.
+const HURRY_PART: u64 = 4;
+
+/// Rounds that follow early after a share has moved: an interval of them, so that a stage that
+/// stopped meanwhile is noticed when it has been quiet for so long.
+const HURRIED: u32 = 4;
+
 /// Rounds that a stage may miss before it counts as silent: one lost moment is forgiven.
 const MISSED_MAX: u32 = 2;
 
@@ -102,6 +111,8 @@ struct CollectRound {
     is_detailed: bool,
     /// When they were last asked for.
     detailed: Option<Time>,
+    /// How many rounds are to follow early.
+    hurried: u32,
 }
 
 /// Counters since the controller started.
@@ -225,7 +236,7 @@ impl Budgets {
         if self.stages.values().any(|stage| !stage.is_lost && stage.is_awaited()) {
             self.settle_soon(now);
         } else {
-            self.distribute();
+            self.distribute(now);
         }
     }
 
@@ -248,7 +259,7 @@ impl Budgets {
             self.open_round(now);
         }
         if self.settle_at.is_some_and(|at| at <= now) {
-            self.distribute();
+            self.distribute(now);
         }
     }
 
@@ -498,7 +509,8 @@ impl Budgets {
         self.totals.cycles = self.totals.cycles.saturating_add(1);
         self.totals.cycle = now.since(self.round.started);
         self.sample(now);
-        self.distribute();
+        self.round.hurried = self.round.hurried.saturating_sub(1);
+        self.distribute(now);
     }
 
     fn sample(&mut self, now: Time) {
@@ -539,6 +551,14 @@ impl Budgets {
                 true => self.settle_soon(now),
                 false => self.lose(now, id, "it did not answer"),
             }
+        }
+    }
+
+    /// Lets the next round begin early, if shares have moved.
+    fn hurry(&mut self, now: Time) {
+        if self.round.hurried > 0 && !self.round.is_open {
+            let soon = now.after(Span(self.redistribute().0 / HURRY_PART));
+            self.next_round_at = self.next_round_at.min(soon);
         }
     }
 

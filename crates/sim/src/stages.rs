@@ -17,6 +17,9 @@ use tidegate_proto::stage::{Machine, Output};
 
 use crate::simulation::{Fault, Peers, Process, Simulation};
 
+/// Hosts at most; more programs share them.
+const HOSTS: u16 = 8;
+
 /// A program with its stage.
 #[derive(Debug)]
 pub(crate) struct SimProgram {
@@ -148,7 +151,7 @@ pub(crate) enum StageEvent {
     Apply(u16),
 }
 
-/// The programs of a simulation, one on each host.
+/// The programs of a simulation, on [`HOSTS`] hosts in turn.
 #[derive(Debug)]
 pub(crate) struct Programs {
     /// The policies, of which the first is in force from the beginning.
@@ -196,8 +199,8 @@ impl Peers for Programs {
         let (number, wants) = self.hosts[usize::from(peer)];
         let info = StageInfo {
             tenant: tenant(number),
-            pid: incarnation,
-            host: format!("host{peer}"),
+            pid: u32::from(peer) << 16 | incarnation,
+            host: format!("host{}", peer % HOSTS),
             ..StageInfo::default()
         };
         SimProgram {
@@ -254,3 +257,6 @@ impl Peers for Programs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

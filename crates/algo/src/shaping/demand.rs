@@ -9,13 +9,18 @@
 //!   unbounded, and max-min sharing gives it the largest share that is fair.
 //! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
 //!   so that growth meets a little headroom instead of a wall and the next report can show it.
-//! - The larger of the last two cycles counts. One quiet cycle does not cost a bursty tenant its
-//!   share; two do, and a tenant that has stopped has given everything back after its second
-//!   silent report.
+//! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than an
+//!   eighth keeps its share. Where the last interval was quieter by more than that, the demand has
+//!   fallen, and that interval alone counts: a tenant that stops has given everything back after
+//!   one whole interval of silence. A tenant whose bursts are further apart gives its share back
+//!   between them, and has it again in the cycle after it waits.
 //!
-//! With cycles of one second, a tenant that uses 64 MB/s of its 100 demands 66. It grows to
-//! 100 MB/s, which is all it may use: unbounded. Then it stops: 103 after the first silent second
-//! (a 32nd more than it last used), 0 after the next.
+//! An interval is the pause between decisions that the policy sets. A controller may ask more often
+//! while shares move; then several cycles make one interval, and a pause within it costs nothing.
+//!
+//! With intervals of one second, a tenant that uses 64 MB/s of its 100 demands 66. It grows to
+//! 100 MB/s, which is all it may use: unbounded. It falls to 90: 103, a 32nd more than it used
+//! before, and 92 after the next second. Then it stops: 0 after one silent second.
 //!
 //! # Calibration
 //! A stage counts what is requested; a promise about a device is about what the device does. The
@@ -60,9 +65,17 @@ const RATE_USED_64THS: u128 = 63;
 /// three steady tenants left 7 % of a disk idle; with this, less than 2 %.
 const HEADROOM_PART: u64 = 32;
 
-/// Cycles of which the busiest counts. Two is the least that forgives one quiet cycle, and the
-/// most that frees a share after two.
-const CYCLES: usize = 2;
+/// Cycles that are kept. Quarters of an interval are the shortest that a controller asks for, and
+/// two intervals count.
+const CYCLES: usize = 8;
+
+/// Cycles make up an interval once they lack less than one part in this many: cycles of one
+/// interval each are not all equally long.
+const SHORT_PART: u64 = 4;
+
+/// A demand has fallen if the last interval was quieter than the one before by more than one part
+/// in this many. Steady programs fluctuate by less. Chosen by hand.
+const FALL_PART: u64 = 8;
 
 const SECOND: u128 = Span::SECOND.0 as u128;
 
@@ -89,32 +102,54 @@ impl Usage {
 /// use tidegate_model::Span;
 /// let usage = |served| Usage { interval: Span::SECOND, served, waited: Span(0), rate: 1_000 };
 /// let mut demand = Demand::default();
-/// assert_eq!(demand.observe(usage(640)), 660); // a 32nd more than it used
-/// assert_eq!(demand.observe(usage(1_000)), u64::MAX); // all it may use: perhaps it wants more
-/// assert_eq!(demand.observe(usage(0)), 1_032); // quiet for one cycle
-/// assert_eq!(demand.observe(usage(0)), 0); // gone
+/// let mut observe = |served| demand.observe(usage(served), Span::SECOND);
+/// assert_eq!(observe(640), 660); // a 32nd more than it used
+/// assert_eq!(observe(1_000), u64::MAX); // all it may use: perhaps it wants more
+/// assert_eq!(observe(900), 1_032); // a little less than before
+/// assert_eq!(observe(900), 929);
+/// assert_eq!(observe(0), 0); // gone
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    /// Tokens per second that were let through in the last cycles, newest first.
-    recent: [u64; CYCLES],
+    /// Tokens per second that were let through in the last cycles, and the cycles' lengths, newest
+    /// first.
+    recent: [(u64, Span); CYCLES],
     estimate: u64,
 }
 
 impl Demand {
     /// Takes in one cycle and returns the demand in tokens per second, [`u64::MAX`] if it has no
-    /// known bound. A report about no time changes nothing.
-    pub fn observe(&mut self, usage: Usage) -> u64 {
+    /// known bound. `interval` is the policy's pause between decisions. A report about no time
+    /// changes nothing.
+    pub fn observe(&mut self, usage: Usage, interval: Span) -> u64 {
         if usage.interval == Span::ZERO {
             return self.estimate;
         }
         self.recent.rotate_right(1);
-        self.recent[0] = usage.per_second();
-        let busiest = self.recent.iter().copied().max().unwrap_or(0);
+        self.recent[0] = (usage.per_second(), usage.interval);
+        let busiest = self.busiest(interval);
         // Rounded up, so that even a tenant with one operation per second has headroom to grow.
         let with_headroom = busiest.saturating_add(busiest.div_ceil(HEADROOM_PART));
         self.estimate = if usage.is_held_back() { u64::MAX } else { with_headroom };
         self.estimate
+    }
+
+    /// The rate of the busiest cycle that counts.
+    fn busiest(&self, interval: Span) -> u64 {
+        let enough = interval.0 - interval.0 / SHORT_PART;
+        let mut cycles = self.recent.iter();
+        let mut busiest_of_interval = || {
+            let (mut busiest, mut length) = (0, 0u64);
+            while length < enough
+                && let Some((rate, cycle)) = cycles.next()
+            {
+                busiest = busiest.max(*rate);
+                length = length.saturating_add(cycle.0);
+            }
+            busiest
+        };
+        let (last, before) = (busiest_of_interval(), busiest_of_interval());
+        if last < before - before / FALL_PART { last } else { last.max(before) }
     }
 
     /// The demand after the last cycle, in tokens per second.
@@ -229,13 +264,15 @@ mod tests {
 
     #[test]
     fn a_demand_over_time() {
-        // Steady, growing past its rate, bursty, gone, and back while its rate is nothing.
-        let wishes = [40, 40, 60, 150, 150, 10, 10, 90, 0, 90, 0, 0, 0, 30];
-        let rates = [100, 100, 100, 100, 160, 160, 100, 100, 100, 100, 100, 100, 0, 0];
+        // Steady, growing past its rate, bursty, a little less, gone, and back while its rate is
+        // nothing.
+        let wishes = [40, 40, 60, 150, 150, 10, 10, 90, 0, 90, 80, 80, 0, 0, 30];
+        let rates = [100, 100, 100, 100, 160, 160, 100, 100, 100, 100, 100, 100, 100, 0, 0];
         let mut table = String::from("wish rate demand\n");
         let mut demand = Demand::default();
         for (wish, rate) in wishes.into_iter().zip(rates) {
-            let estimate = match demand.observe(cycle(wish * MB, rate * MB)) {
+            let cycle = cycle(wish * MB, rate * MB);
+            let estimate = match demand.observe(cycle, cycle.interval) {
                 u64::MAX => String::from("any"),
                 estimate => format!("{}", estimate / MB),
             };
@@ -248,12 +285,13 @@ wish rate demand
   60  100     61
  150  100    any
  150  160    154
-  10  160    154
+  10  160     10
   10  100     10
   90  100     92
-   0  100     92
+   0  100      0
   90  100     92
-   0  100     92
+  80  100     92
+  80  100     82
    0  100      0
    0    0      0
   30    0    any
@@ -277,12 +315,12 @@ wish rate demand
         ) {
             let usage = Usage { interval: Span(interval), served, waited: Span(waited), rate };
             let mut demand = Demand::default();
-            let estimate = demand.observe(usage);
+            let estimate = demand.observe(usage, Span::SECOND);
             prop_assert!(interval == 0 || estimate >= usage.per_second());
             prop_assert_eq!(estimate, demand.per_second());
             let silent = Usage { interval: Span::SECOND, served: 0, waited: Span::ZERO, rate };
-            demand.observe(silent);
-            prop_assert_eq!(demand.observe(silent), 0);
+            demand.observe(silent, Span::SECOND);
+            prop_assert_eq!(demand.observe(silent, Span::SECOND), 0);
         }
 
         #[test]

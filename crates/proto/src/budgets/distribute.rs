@@ -20,18 +20,22 @@ use alloc::vec::Vec;
 
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{Account, Fallback, Group, Tenant};
-use tidegate_model::{Event, Policy, StageId};
+use tidegate_model::{Event, Policy, StageId, Time};
 
-use super::Budgets;
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
 use super::solve::{START_PART, TenantAtStage, solve};
 use super::stage::{Bucket, Stage};
+use super::{Budgets, HURRIED};
 use crate::message::{Enforcement, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
 
 /// A change of a rate by less than one part in this many is not sent. A limit has to hold within
 /// two per cent, of which this takes half; demands that are measured fluctuate by more than it.
 const CHANGE_PART: u64 = 100;
+
+/// A rate that changes by more than one part in this many is a share that moves. As with a demand
+/// that falls, steady programs fluctuate by less.
+const MOVE_PART: u64 = 8;
 
 pub(super) type Stages = BTreeMap<StageId, Stage>;
 
@@ -48,7 +52,7 @@ struct Change {
 
 impl Budgets {
     /// Decides the rates of every stage anew, and sends those that change.
-    pub(super) fn distribute(&mut self) {
+    pub(super) fn distribute(&mut self, now: Time) {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
         let policy = &active.policy;
@@ -77,6 +81,9 @@ impl Budgets {
                     self.totals.suppressed = self.totals.suppressed.saturating_add(1);
                     continue;
                 }
+                if is_move(bucket.rate, rate) {
+                    self.round.hurried = HURRIED;
+                }
                 let list = if is_decrease { &mut decreases } else { &mut increases };
                 let safe = if has_safe { bucket.safe } else { safe };
                 list.push(Change { stage, share, unit, goal, rate, safe });
@@ -85,6 +92,7 @@ impl Budgets {
         self.push(decreases);
         self.push(increases);
         self.announce();
+        self.hurry(now);
     }
 
     /// Brings changes into force, with one message to each stage.
@@ -372,6 +380,11 @@ impl Unreserved {
     fn part_of(self, whole: u64) -> u64 {
         whole.saturating_sub(self.promised).max(whole / START_PART) / self.others.max(1)
     }
+}
+
+/// Whether a share moves, and does not only follow the fluctuation of a demand.
+fn is_move(before: u64, after: u64) -> bool {
+    before.abs_diff(after) > before.max(after) / MOVE_PART
 }
 
 /// Whether a change is too small to be sent.

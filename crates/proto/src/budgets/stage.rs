@@ -361,10 +361,11 @@ impl Stage {
         is_detailed: bool,
     ) {
         let at = report.at_ns;
-        let interval = match self.read_at_ns.replace(at) {
+        let cycle = match self.read_at_ns.replace(at) {
             Some(before) => Span(at.saturating_sub(before)),
             None => Span::ZERO,
         };
+        let interval = policy.map_or(cycle, |(policy, _)| policy.redistribute);
         self.processes = report.processes;
         self.device_bytes = report.device_bytes;
         self.coverage = report.coverage;
@@ -386,7 +387,7 @@ impl Stage {
             tenant.total.add(share.fresh);
             tenant.stage_waits += share.recent.on_channels(share.fresh);
             let calibration = is_device.then_some(&self.calibration);
-            share.settle(interval, calibration);
+            share.settle(cycle, interval, calibration);
             if self.processes == 0 {
                 // No process is left that could want anything, whatever the last interval showed.
                 share.buckets.iter_mut().flatten().for_each(|bucket| bucket.wanted = 0);
@@ -465,14 +466,15 @@ impl Stage {
 }
 
 impl Share {
-    /// Turns the growth by the report at hand into rates and demands.
-    fn settle(&mut self, interval: Span, calibration: Option<&Calibration>) {
+    /// Turns the growth by the report at hand, which is about a `cycle`, into rates and demands.
+    /// `interval` is the policy's pause between decisions.
+    fn settle(&mut self, cycle: Span, interval: Span, calibration: Option<&Calibration>) {
         let fresh = core::mem::take(&mut self.fresh);
-        if interval == Span::ZERO {
+        if cycle == Span::ZERO {
             return;
         }
         let served = [fresh.bytes, fresh.operations];
-        self.measured = served.map(|served| per_second(served, interval));
+        self.measured = served.map(|served| per_second(served, cycle));
         self.waited = Span(fresh.waited_ns);
         self.waiting_now = 0;
         for unit in UNITS {
@@ -481,11 +483,11 @@ impl Share {
             // A request is counted once it has waited. Where some wait and none has finished, they
             // waited all the time.
             let is_stuck = bucket.waited == 0 && bucket.waiting_now > 0;
-            let waited = if is_stuck { interval } else { Span(bucket.waited) };
+            let waited = if is_stuck { cycle } else { Span(bucket.waited) };
             bucket.waited = 0;
             let served = served[unit as usize];
-            let usage = Usage { interval, served, waited, rate: bucket.rate };
-            let wanted = bucket.demand.observe(usage);
+            let usage = Usage { interval: cycle, served, waited, rate: bucket.rate };
+            let wanted = bucket.demand.observe(usage, interval);
             bucket.is_measured = true;
             bucket.wanted = match (unit, calibration) {
                 (Unit::Bytes, Some(calibration)) => calibration.device_rate(wanted),

@@ -22,6 +22,9 @@ use crate::cluster::message::{
 /// to ask and to answer, even if a period ends in between.
 const PLAN_LEASE: u32 = 1;
 
+/// A period ends later than expected by one part in this many of it at most.
+const LATER_PART: u64 = 16;
+
 /// The plan, the period and the grants.
 #[derive(Debug)]
 pub(super) struct PeriodGrants {
@@ -198,7 +201,9 @@ impl PeriodGrants {
     /// The controller says that `period` has been running for `into`.
     ///
     /// A message took some time on its way, so the earliest reported beginning of a period is
-    /// nearest to the truth.
+    /// nearest to the truth. One that came very late, to a process that stood still, says least:
+    /// the end of a period moves back by a [`LATER_PART`] at most, which is more than clocks drift
+    /// apart in a period.
     pub(super) fn align<J, T: Threading>(
         &mut self,
         now: Time,
@@ -209,7 +214,8 @@ impl PeriodGrants {
         if self.revision == 0 {
             return;
         }
-        if core::mem::take(&mut self.is_fresh) && period.0.wrapping_sub(self.number.0) > 1 {
+        let is_fresh = core::mem::take(&mut self.is_fresh);
+        if is_fresh && period.0.wrapping_sub(self.number.0) > 1 {
             self.number = period;
             self.forget_coming();
             self.is_aligned = false;
@@ -226,7 +232,11 @@ impl PeriodGrants {
             _ => return,
         };
         let ends = begun.after(ahead).after(self.period).max(now);
-        self.ends = if self.is_aligned { self.ends.min(ends) } else { ends };
+        self.ends = match (self.is_aligned, is_fresh) {
+            (true, _) => self.ends.min(ends),
+            (false, true) => ends,
+            (false, false) => ends.min(self.ends.after(Span(self.period.0 / LATER_PART))),
+        };
         self.is_aligned = true;
     }
 

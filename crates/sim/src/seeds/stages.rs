@@ -6,9 +6,8 @@
 //! - *A cut-off host keeps its safe share*: each running program has a rate above zero.
 //! - *Promises are met* in the calm: a tenant that wants its reservation has it, but for a fiftieth
 //!   and for what is kept for hosts that died without a word.
-//! - *Shares follow demand* in the calm: within six intervals all that is there is used, but for a
-//!   twentieth. Two reports in a row show that a demand has fallen, and what others want of it then
-//!   shows in the next ones.
+//! - *Shares follow demand* in the calm: two and a half intervals after demands have changed, all
+//!   that is there is used, but for a twentieth.
 //!
 //! The controller does not die here: one that starts anew knows nothing of stages that are cut off.
 //! Nor does a stage stand still: one that does lowers no rate.
@@ -29,9 +28,9 @@ const MIB: u64 = 1 << 20;
 /// A lease, its margin, and the longest pause between two attempts to connect.
 const HEAL: u64 = 4;
 
-/// Looks until shares have followed a demand that changes in the first interval of a calm: one
-/// interval in which it changes, two that show a fall, and as many for what that leads to.
-const SETTLED: u64 = (1 + 2 + 2 + 1) * (INTERVAL.0 * LOOKS / PERIOD.0) + 1;
+/// Looks until shares have followed demands that change in the first interval of a calm: that one
+/// and two more. The next look, half an interval later, is the first that counts.
+const SETTLED: u64 = (1 + 2) * (INTERVAL.0 * LOOKS / PERIOD.0);
 
 /// The run of a seed.
 pub(super) struct StageTrial {
