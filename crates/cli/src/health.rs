@@ -358,6 +358,13 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
             );
         }
     }
+    if let Some(measured) = status.measured.as_ref().filter(|measured| measured.is_short) {
+        warn(
+            format!("{} yields less than is reserved of it", measured.resource),
+            "if it stays so, lower reservations, or allow a longer latency: reservations are \
+             admitted nevertheless, and may take longer than the bound",
+        );
+    }
     if let Some(cluster) = &status.cluster {
         cluster::warn_of_cluster(cluster, &mut warn);
     }

@@ -158,8 +158,11 @@ fn resource_fields(resource: &Resource) -> Vec<Field> {
         Extent::Nodes => Default::default(),
         Extent::DataNodes(names) => (String::new(), names.join(" ")),
     };
-    let fields =
-        [("path", paths), ("data nodes", data_nodes), ("capacity", levels_text(resource.capacity))];
+    let capacity = match resource.measured {
+        Some(bound) => format!("measured, p99 < {bound}"),
+        None => levels_text(resource.capacity),
+    };
+    let fields = [("path", paths), ("data nodes", data_nodes), ("capacity", capacity)];
     fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 

@@ -66,6 +66,7 @@ fn log(event: &Event) {
             tracing::warn!(%stage, revision, reason, "{what}");
         }
         Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
+        Event::CapacityFound { .. } => log_capacity(event),
         Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
         Event::NodeLeft { node, reason } if reason == DISCONNECTED => {
             tracing::info!(node, "node disconnected");
@@ -105,6 +106,19 @@ fn log(event: &Event) {
         | Event::MemoryDamaged { .. }
         | Event::MonitorLate { .. }
         | Event::CapacityLearned { .. } => log_at_data_node(event),
+    }
+}
+
+fn log_capacity(event: &Event) {
+    if let Event::CapacityFound {
+        resource,
+        before_operations_per_second: before,
+        operations_per_second: operations,
+        bytes_per_second: bytes,
+        reason,
+    } = event
+    {
+        tracing::info!(resource, before, operations, bytes, reason, "capacity found");
     }
 }
 

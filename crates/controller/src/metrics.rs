@@ -48,6 +48,8 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (encoder, Survey { status, waits, latency, .. }) = (&mut encoder, &self.survey);
         tables::CONTROLLER.encode(encoder, iter::once(([], status)))?;
+        let measured = status.measured.iter().map(|it| ([&*it.resource], it));
+        tables::MEASURED.encode(encoder, measured)?;
         let tenants = status.tenants.iter();
         tables::TENANT.encode(encoder, tenants.clone().map(|tenant| ([&*tenant.name], tenant)))?;
         let held = tenants.flat_map(|TenantStatus { name, stage_waits, .. }| {

@@ -206,6 +206,20 @@ pub enum Event {
         /// The capacity measured now.
         operations_per_second: u64,
     },
+    /// The measured capacity of a resource of files has changed by a quarter or more, for a second.
+    CapacityFound {
+        /// The resource.
+        resource: String,
+        /// The capacity of the last such event, or with which the search began, for requests as
+        /// they come now.
+        before_operations_per_second: u64,
+        /// The capacity, for requests as they come now.
+        operations_per_second: u64,
+        /// The same in bytes.
+        bytes_per_second: u64,
+        /// The evidence, in words for people.
+        reason: String,
+    },
     /// A gateway connected and was accepted.
     GatewayJoined {
         /// Its name.

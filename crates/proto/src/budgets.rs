@@ -33,13 +33,16 @@ use tidegate_model::{Event, Policy, Span, StageId, Time};
 use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
+use capacity::Measured;
 use name_index::NameIndex;
 use stage::Stage;
 pub use window_stats::Waits;
 
 mod admission;
+mod capacity;
 mod delays;
 mod distribute;
+mod mix;
 mod name_index;
 mod recent_waits;
 mod rules;
@@ -95,8 +98,19 @@ const SILENCE_MIN: Span = Span::SECOND;
 #[derive(Debug)]
 struct Active {
     revision: u64,
+    /// Where the capacity is measured, its budget is the estimate of the last cycle.
     policy: Policy,
     name_index: NameIndex,
+    measured: Option<Measured>,
+}
+
+impl Active {
+    /// Makes the estimate of a measured capacity the budget.
+    fn follow(&mut self) {
+        if let Some(measured) = &self.measured {
+            self.policy.budget = measured.budget();
+        }
+    }
 }
 
 /// The cycle that is under way, or the last one.
@@ -223,6 +237,7 @@ impl Budgets {
                 }
             }
             FromStage::Report(report) => self.on_report(now, id, report),
+            FromStage::Storage(report) => stage.storage.reported = Some(report),
             FromStage::Disconnect => {
                 self.outbox.close(PeerId::Stage(id));
                 self.remove(now, id, DISCONNECTED);
@@ -340,7 +355,11 @@ impl Budgets {
         let name_index = NameIndex::new(&policy);
         let mut tenants = Vec::new();
         tenants.resize_with(policy.tenants.len(), window_stats::TenantStats::default);
-        let earlier = self.active.replace(Active { revision, policy, name_index });
+        let before = self.active.as_mut().and_then(|active| active.measured.take());
+        let measured = Measured::under(&policy, before);
+        let mut active = Active { revision, policy, name_index, measured };
+        active.follow();
+        let earlier = self.active.replace(active);
         if let (Some(earlier), Some(active)) = (&earlier, &self.active) {
             for (tenant, before) in earlier.policy.tenants.iter().zip(&mut self.tenants) {
                 if let Some(index) = active.name_index.tenant(&tenant.name) {
@@ -509,8 +528,18 @@ impl Budgets {
         self.totals.cycles = self.totals.cycles.saturating_add(1);
         self.totals.cycle = now.since(self.round.started);
         self.sample(now);
+        self.search();
         self.round.hurried = self.round.hurried.saturating_sub(1);
         self.distribute(now);
+    }
+
+    /// Goes on with the search for the capacity, where it is measured.
+    fn search(&mut self) {
+        let Some(active) = &mut self.active else { return };
+        let Some(measured) = &mut active.measured else { return };
+        let event = measured.observe(self.stages.values_mut().map(|stage| &mut stage.storage));
+        active.follow();
+        event.into_iter().for_each(|event| self.outbox.publish(event));
     }
 
     fn sample(&mut self, now: Time) {

@@ -205,6 +205,9 @@ pub enum FromStage {
     Report(StageReport),
     /// The stage ends: nothing uses it any more.
     Disconnect,
+    /// The work of the storage behind channels of which every request is timed, read with the
+    /// counters of the report that follows. Without such channels it is not sent.
+    Storage(StorageReport),
 }
 
 /// One change to a stage.
@@ -335,6 +338,24 @@ pub struct StageReport {
     pub device_bytes: u64,
     /// The I/O that the stage saw, and the I/O that passed it by.
     pub coverage: Coverage,
+}
+
+/// The work of the storage behind a stage, as its requests saw it. Only reads and writes of data
+/// count. The counters only grow while the stage lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageReport {
+    /// Requests that were let through.
+    pub begun: u64,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Bytes that they moved.
+    pub read_bytes: u64,
+    /// Writes that were answered.
+    pub writes: u64,
+    /// Bytes that they moved.
+    pub written_bytes: u64,
+    /// Their service times, without waits at gates, as [`ChannelReport::waiting`] has times.
+    pub service: Vec<(u16, u64)>,
 }
 
 /// The traffic of a channel.

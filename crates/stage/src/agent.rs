@@ -271,7 +271,9 @@ impl Driver {
                     self.check_processes();
                     let (plan, census) = (self.machine.plan(), &self.census);
                     let report = report::read(&self.segment, plan, census, round, detail);
-                    self.link.as_mut().map_or(Ok(()), |link| link.send(&report))
+                    let messages = report::storage(&self.segment).into_iter().chain([report]);
+                    let mut link = self.link.as_mut();
+                    messages.map(|it| link.as_mut().map_or(Ok(()), |link| link.send(&it))).collect()
                 }
                 Output::Install(change) => {
                     #[cfg(feature = "transform")]

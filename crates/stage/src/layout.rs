@@ -23,7 +23,7 @@ use crate::programs::ProgramLog;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
@@ -86,6 +86,8 @@ pub struct Layout {
     pub channels: [ChannelCell; CHANNELS_MAX],
     /// Counters of requests that matched no rule, or came before the first rules.
     pub unmatched: ChannelCell,
+    /// The work of the storage behind channels of which every request is timed.
+    pub storage: StorageCell,
     /// Gates by number.
     pub gates: [GateCell; GATES_MAX],
     /// The queues behind queue gates.
@@ -225,6 +227,20 @@ pub struct ChannelCell {
     /// Waiting times of those that waited.
     pub waiting: Histogram,
     /// Service times of those that were timed.
+    pub service: Histogram,
+}
+
+/// Reads and writes of channels of which every request is timed.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct StorageCell {
+    /// Requests that were let through.
+    pub begun: OperationCounters,
+    /// Reads that were answered, and what they moved.
+    pub reads: OperationCounters,
+    /// Writes that were answered, and what they moved.
+    pub writes: OperationCounters,
+    /// Their service times.
     pub service: Histogram,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_algo::concurrent::histogram::Histogram;
 use tidegate_proto::message::{
-    Bypassed, ChannelReport, Coverage, FromStage, GateReport, StageReport,
+    Bypassed, ChannelReport, Coverage, FromStage, GateReport, StageReport, StorageReport,
 };
 use tidegate_proto::stage::plan::Plan;
 
@@ -64,6 +64,22 @@ pub(crate) fn read(
         device_bytes: census.moved().by_device,
         coverage: coverage(segment, census),
     })
+}
+
+/// The work of the storage; none before a request was timed for it.
+pub(crate) fn storage(segment: &Segment) -> Option<FromStage> {
+    let cell = &segment.storage;
+    // Answers are read before what has begun, so that no answer is without its request.
+    let service = cell.service.sparse();
+    let report = StorageReport {
+        reads: cell.reads.operations(),
+        read_bytes: cell.reads.bytes(),
+        writes: cell.writes.operations(),
+        written_bytes: cell.writes.bytes(),
+        service,
+        begun: cell.begun.operations(),
+    };
+    (report.begun > 0).then_some(FromStage::Storage(report))
 }
 
 /// Bytes that the stage saw, and the calls and bytes that passed it by.

@@ -158,7 +158,7 @@ impl Stage {
     fn enforced<const IN_CALL: bool>(&self, request: &Request<'_>) -> Admission<'_> {
         let sorted = self.sort(request);
         let (permits, shard, started) = match sorted {
-            Sorted::To(found) => self.admit::<IN_CALL>(request.bytes, found),
+            Sorted::To(found) => self.admit::<IN_CALL>(request, found),
             Sorted::Nowhere | Sorted::NotStorage => (NO_PERMITS, None, Time::ZERO),
         };
         let Request { operation, bytes, .. } = *request;
@@ -246,11 +246,11 @@ impl Stage {
     #[inline(always)]
     fn admit<const IN_CALL: bool>(
         &self,
-        bytes: u64,
+        request: &Request<'_>,
         found: RequestRoute,
     ) -> (Permits, Option<&CounterShard>, Time) {
         let layout = self.layout();
-        let cost = Cost { bytes, operations: 1 };
+        let cost = Cost { bytes: request.bytes, operations: 1 };
         let mut gates = found.to.gates();
         let permits = loop {
             let Some(gate) = gates.next() else { break NO_PERMITS };
@@ -261,7 +261,10 @@ impl Stage {
         let Some(channel) = self.channel(found) else { return (permits, None, Time::ZERO) };
         let shard = channel.passed.shard(found.shard);
         let before = shard.operation();
-        if before.is_multiple_of(TIMED_ONE_IN) || channel.probed.load(Ordering::Relaxed) != 0 {
+        if channel.probed.load(Ordering::Relaxed) != 0 {
+            return (permits, Some(shard), self.begin(request.operation, found.shard));
+        }
+        if before.is_multiple_of(TIMED_ONE_IN) {
             return (permits, Some(shard), self.now());
         }
         (permits, Some(shard), Time::ZERO)
@@ -289,12 +292,33 @@ impl Stage {
         permits
     }
 
-    /// Counts a service that began at `started` and ends now. Not a method of the admission: what
-    /// another function is to see of it must be in memory.
+    /// Counts a request of a channel of which every request is timed, and gives the time.
     #[inline(never)]
-    fn count_service(&self, channel: u8, started: Time) {
-        if let Some(channel) = self.segment.channels.get(usize::from(channel)) {
-            channel.service.record(self.now().since(started));
+    fn begin(&self, operation: Operation, shard: u8) -> Time {
+        if moves_data(operation) {
+            self.segment.storage.begun.count(shard, 0);
+        }
+        self.now()
+    }
+
+    /// Counts a service that began at `started` and ends now, having moved so many bytes. Not a
+    /// method of the admission: what another function is to see of it must be in memory.
+    #[inline(never)]
+    fn count_service(
+        &self,
+        (channel, shard): (u8, u8),
+        started: Time,
+        operation: Operation,
+        bytes: u64,
+    ) {
+        let Some(channel) = self.segment.channels.get(usize::from(channel)) else { return };
+        let took = self.now().since(started);
+        channel.service.record(took);
+        if moves_data(operation) && channel.probed.load(Ordering::Relaxed) != 0 {
+            let cell = &self.segment.storage;
+            let counters = if operation == Operation::Read { &cell.reads } else { &cell.writes };
+            cell.service.record(took);
+            counters.count(shard, bytes);
         }
     }
 
@@ -309,6 +333,12 @@ impl Stage {
     fn channel(&self, found: RequestRoute) -> Option<&ChannelCell> {
         self.segment.channels.get(usize::from(found.to.channel()))
     }
+}
+
+/// Whether the time that a request takes is one of the storage's for so much data. A flush takes
+/// the time of all writes before it.
+const fn moves_data(operation: Operation) -> bool {
+    matches!(operation, Operation::Read | Operation::Write)
 }
 
 #[cold]
@@ -384,7 +414,8 @@ impl Admission<'_> {
             shard.moved(bytes);
         }
         if self.started != Time::ZERO {
-            self.stage.count_service(found.to.channel(), self.started);
+            let place = (found.to.channel(), found.shard);
+            self.stage.count_service(place, self.started, self.operation, bytes);
         }
         if bytes < self.bytes {
             let unused = Cost { bytes: self.bytes - bytes, operations: 0 };

@@ -38,14 +38,14 @@
 //! much as the pressure admitted, which is less and less.
 //!
 //! An interval in which requests wait and none completes is a *stall*. It changes no cost, and a
-//! small part of the budget is admitted while it lasts. An interval in which the gate held nothing
+//! small part of the budget is admitted while it lasts. Nor does the interval after it, whose
+//! latencies are those of the stall. An interval in which the gate held nothing
 //! back raises nothing, and lowers no cost while requests are within the bound: low demand is no
 //! evidence.
 //!
 //! The budget is never less than the reservations: they are admitted, and a device that cannot
 //! serve them is over its bound. [`DeviceBudget::is_short`] says so; the gate serves reservations
-//! first. Before the pressure, the budget is also at least one part in [`LEAST_PART`]
-//! of the start.
+//! first. Before the pressure, the budget is also at least ten operations per second.
 //!
 //! Example: a bound of 10 ms, intervals of 200 ms, a target of 2.5 ms. A device that is believed to
 //! take 100 µs for a request is given 2,000 in an interval. They take 0.5 ms: the next budget is
@@ -110,8 +110,9 @@ const CHANGE_MAX: f64 = 4.0;
 const COST_MIN: f64 = 1e-6;
 const COST_MAX: f64 = 1e12;
 
-/// The budget is at least one part in so many of the start.
-pub const LEAST_PART: f64 = 64.0;
+/// The least budget, in operations per second: less than any disk serves. From there a device is
+/// found in a quarter of a minute.
+const LEAST: f64 = 10.0;
 
 /// The size of the requests by which a start in operations was measured, in bytes.
 const SMALL: f64 = 4096.0;
@@ -132,6 +133,17 @@ pub struct Transfers {
 }
 
 impl Transfers {
+    /// The sum of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_add(other.reads),
+            read_bytes: self.read_bytes.saturating_add(other.read_bytes),
+            writes: self.writes.saturating_add(other.writes),
+            written_bytes: self.written_bytes.saturating_add(other.written_bytes),
+        }
+    }
+
     const fn amounts(&self) -> [f64; 4] {
         let Self { reads, read_bytes, writes, written_bytes } = *self;
         [reads as f64, read_bytes as f64, writes as f64, written_bytes as f64]
@@ -171,6 +183,22 @@ pub struct DeviceBudget {
     pub is_short: bool,
 }
 
+/// The evidence of the last interval, which says why the estimate moved or did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evidence {
+    /// Low demand, which tells nothing.
+    #[default]
+    Idle,
+    /// The device is not full, and requests were held back: there is more to be had.
+    Easy,
+    /// The device is full, and completed what it is taken for.
+    Full,
+    /// Requests took longer than the bound, two intervals in a row.
+    Slow,
+    /// Requests waited at the device, and none completed.
+    Stalled,
+}
+
 /// The search for a device's budget.
 ///
 /// ```
@@ -195,8 +223,6 @@ pub struct BudgetSearch {
     /// The bound of latency and the reservations.
     bound: Span,
     reserved: DeviceRates,
-    /// The least budget in operations.
-    least: f64,
     /// The time that a read, a byte of it, a write and a byte of it take, in nanoseconds.
     costs: [f64; 4],
     /// Amounts of one average request.
@@ -210,6 +236,7 @@ pub struct BudgetSearch {
     easy: u32,
     /// The step up, after the last such interval.
     step: f64,
+    evidence: Evidence,
 }
 
 impl BudgetSearch {
@@ -225,7 +252,6 @@ impl BudgetSearch {
         Self {
             bound,
             reserved,
-            least: operations / LEAST_PART,
             costs: [operation, byte, operation, byte],
             mix: [1.0, SMALL, 0.0, 0.0],
             pressure: 1.0,
@@ -233,6 +259,7 @@ impl BudgetSearch {
             slow: 0,
             easy: 0,
             step: 0.0,
+            evidence: Evidence::Idle,
         }
     }
 
@@ -246,14 +273,19 @@ impl BudgetSearch {
         let amounts = sample.done.amounts();
         let operations = amounts[0] + amounts[2];
         if operations == 0.0 {
-            self.pressure = 1.0;
-            if sample.is_waiting {
-                self.pressure = PRESSURE_STALLED;
-            }
+            (self.pressure, self.evidence) = match sample.is_waiting {
+                true => (PRESSURE_STALLED, Evidence::Stalled),
+                false => (1.0, Evidence::Idle),
+            };
             return self.budget();
         }
         for (mix, amount) in self.mix.iter_mut().zip(amounts) {
             *mix = (*mix + amount / operations) / 2.0;
+        }
+        if self.evidence == Evidence::Stalled {
+            // What completes now has the latency of the stall.
+            (self.pressure, self.last, self.evidence) = (1.0, 1.0, Evidence::Full);
+            return self.budget();
         }
         let served = self.time(&amounts) / sample.interval.0.max(1) as f64;
         let missing = self.missing(sample);
@@ -269,15 +301,7 @@ impl BudgetSearch {
 
     /// The budget in force.
     pub fn budget(&self) -> DeviceBudget {
-        let [reads, read_bytes, writes, written_bytes] = self.mix;
-        let bytes_each = (read_bytes + written_bytes) / (reads + writes).max(1.0);
-        let per_second = SECOND / self.time(&self.mix);
-        let found = per_second.max(self.least);
-        let rates = |operations: f64| DeviceRates {
-            operations: (operations + 0.5) as u64,
-            bytes: (operations * bytes_each + 0.5) as u64,
-        };
-        let (admitted, full) = (rates(found * self.pressure), rates(found));
+        let (admitted, full) = (self.rates(&self.mix, self.pressure), self.capacity());
         let DeviceRates { operations, bytes } = self.reserved;
         DeviceBudget {
             rates: DeviceRates {
@@ -285,6 +309,32 @@ impl BudgetSearch {
                 bytes: admitted.bytes.max(bytes).max(1),
             },
             is_short: full.operations < operations || full.bytes < bytes,
+        }
+    }
+
+    /// The estimate: what the device does per second, of requests as they come now.
+    pub fn capacity(&self) -> DeviceRates {
+        self.rates(&self.mix, 1.0)
+    }
+
+    /// The estimate for requests as they come in `now`, a later state of this search. What it
+    /// differs by from that of `now` is a change of the device, not of its requests.
+    pub fn capacity_as(&self, now: &Self) -> DeviceRates {
+        self.rates(&now.mix, 1.0)
+    }
+
+    /// The evidence of the last interval.
+    pub const fn evidence(&self) -> Evidence {
+        self.evidence
+    }
+
+    fn rates(&self, mix: &[f64; 4], pressure: f64) -> DeviceRates {
+        let [reads, read_bytes, writes, written_bytes] = *mix;
+        let bytes_each = (read_bytes + written_bytes) / (reads + writes).max(1.0);
+        let operations = (SECOND / self.time(mix)).max(LEAST) * pressure;
+        DeviceRates {
+            operations: (operations + 0.5) as u64,
+            bytes: (operations * bytes_each + 0.5) as u64,
         }
     }
 
@@ -300,10 +350,10 @@ impl BudgetSearch {
     fn grow(&mut self, is_served: bool, missing: f64) {
         (self.pressure, self.slow) = (1.0, 0);
         if !is_served {
-            self.easy = 0;
+            (self.easy, self.evidence) = (0, Evidence::Idle);
             return;
         }
-        self.easy += 1;
+        (self.easy, self.evidence) = (self.easy.saturating_add(1), Evidence::Easy);
         let is_long = self.easy > EASY;
         self.step = if is_long { self.step * 2.0 } else { missing }.clamp(STEP_MIN, STEP_MAX);
         for cost in &mut self.costs {
@@ -315,7 +365,8 @@ impl BudgetSearch {
     fn follow(&mut self, sample: &DeviceSample, served: f64, missing: f64) {
         self.easy = 0;
         let is_over = sample.p99 > self.bound;
-        self.slow = if is_over { self.slow + 1 } else { 0 };
+        self.slow = if is_over { self.slow.saturating_add(1) } else { 0 };
+        self.evidence = if self.slow > 1 { Evidence::Slow } else { Evidence::Full };
         if self.slow > 1 {
             // A pause lowers the sum of one interval, or that of two by a part.
             self.correct(sample, 1.0 / served.max(self.last), served);

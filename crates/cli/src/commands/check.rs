@@ -385,8 +385,10 @@ fn sums(policy: &Policy) -> Vec<Sum> {
 
 fn sums_of(policy: &Policy, resource: Option<&String>) -> Vec<Sum> {
     let sum = |unit| {
-        let (reserved_per_second, budget_per_second) =
-            (policy.reserved(unit), policy.budget.get(unit));
+        // A measured capacity is not known before programs run.
+        let is_measured = policy.measured_at(GateKind::Stage).is_some();
+        let budget = policy.budget.get(unit).filter(|_| !is_measured);
+        let (reserved_per_second, budget_per_second) = (policy.reserved(unit), budget);
         let (resource, unit) = (resource.cloned(), unit_name(unit));
         Sum { resource, unit, reserved_per_second, budget_per_second }
     };

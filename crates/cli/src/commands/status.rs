@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
-use tidegate_proto::controller::status::{StageStatus, Status, Totals};
+use tidegate_proto::controller::status::{MeasuredStatus, StageStatus, Status, Totals};
 use tidegate_proto::message::OperatorRequest;
 
 use crate::health::{self, DataPlanes, PeerHealth, TenantHealth, Warning, resources};
@@ -66,6 +66,9 @@ impl Screen {
         }
         if !status.resources.is_empty() {
             paragraphs.push(self.resources(status));
+        }
+        if let Some(measured) = &status.measured {
+            paragraphs.push(capacity(measured));
         }
         if !status.stages.is_empty() {
             paragraphs.push(self.stages(&status.stages));
@@ -313,6 +316,31 @@ fn columns(data_planes: DataPlanes) -> Vec<Column> {
         ),
     ];
     columns.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, column)| column).collect()
+}
+
+/// The search for a measured capacity, as a sentence.
+fn capacity(measured: &MeasuredStatus) -> String {
+    let MeasuredStatus { resource, latency_bound_ns, latency_p99_ns, .. } = measured;
+    let yields = match measured.operations_per_second {
+        0 => "is not known yet".to_owned(),
+        operations => format!(
+            "was {} and {} when it last held requests back",
+            amounts::iops(operations),
+            amounts::bandwidth(measured.bytes_per_second),
+        ),
+    };
+    let now = match measured.evidence.as_str() {
+        "easy" => "it can do more",
+        "full" => "it is fully used",
+        "slow" => "it is too slow for the bound, and gets less",
+        "stalled" => "it answers nothing",
+        _ => "not all of it is wanted",
+    };
+    let p99 = latency_p99_ns.map_or_else(String::new, |p99| {
+        let [p99, bound] = [p99, *latency_bound_ns].map(amounts::span);
+        format!("; 99 of 100 requests take {p99} there, of {bound} allowed")
+    });
+    format!("The capacity of {resource} is measured: it {yields}. Now {now}{p99}.\n")
 }
 
 /// The budget of all stages together, and the parts that are allocated and used.

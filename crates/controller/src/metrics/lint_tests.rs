@@ -11,7 +11,7 @@ use tidegate_proto::cluster::status::{
     FaultStatus, NodeStatus, OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
 use tidegate_proto::controller::Waits;
-use tidegate_proto::controller::status::{Status, TenantStatus};
+use tidegate_proto::controller::status::{MeasuredStatus, Status, TenantStatus};
 use tidegate_proto::stats::latency::{self, Latencies, LatencyCounts};
 
 use super::*;
@@ -136,7 +136,13 @@ fn everything() -> Survey {
     };
     let tenant =
         TenantStatus { name: "oltp".into(), wait_p99_ns: Some(1), ..TenantStatus::default() };
-    let status = Status { tenants: vec![tenant], cluster: Some(cluster), ..Status::default() };
+    let measured = MeasuredStatus { latency_p99_ns: Some(1), ..MeasuredStatus::default() };
+    let status = Status {
+        tenants: vec![tenant],
+        cluster: Some(cluster),
+        measured: Some(measured),
+        ..Status::default()
+    };
     // 60 waits of less than 64 ns, 39 of up to 2 ms, and one of minutes.
     let mut counts = vec![0; 256];
     counts[0] = 60;

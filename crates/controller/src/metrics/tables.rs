@@ -4,7 +4,7 @@ use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, FaultStatus, GatewayStatus, NodeStatus,
     OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
-use tidegate_proto::controller::status::{Status, TenantStatus};
+use tidegate_proto::controller::status::{MeasuredStatus, Status, TenantStatus};
 
 /// The metrics of one kind of thing, in the order in which they are written, and their labels.
 pub(super) struct MetricTable<T: 'static, const LABELS: usize> {
@@ -147,6 +147,20 @@ tables! {
     WAIT_AT_STAGES(wait_ns: u64) ["tenant", "gate"] {
         CounterSeconds "stages_tenant_wait" = *wait_ns,
             "Time that the tenant's requests waited at stages, by the kind of gate that held them.";
+    }
+
+    /// A capacity that is measured.
+    MEASURED(measured: MeasuredStatus) ["resource"] {
+        Gauge "measured_capacity_operations_per_second" = measured.operations_per_second,
+            "Operations that the storage yielded when the budget last held requests back.";
+        Gauge "measured_capacity_bytes_per_second" = measured.bytes_per_second,
+            "Bytes that the storage yielded when the budget last held requests back.";
+        Gauge "measured_capacity_short" = measured.is_short,
+            "Whether the storage yields less than the reservations.";
+        GaugeSeconds "measured_latency_p99" = measured.latency_p99_ns,
+            "Time that 99 of 100 requests took at the storage in the last interval.";
+        GaugeSeconds "measured_latency_bound" = measured.latency_bound_ns,
+            "The bound of that time in the policy.";
     }
 
     /// A storage node.

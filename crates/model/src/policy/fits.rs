@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Channel, Levels, Policy, RuleTarget, Tenant, limits};
+use super::{Channel, GateKind, Levels, Policy, RuleTarget, Tenant, limits};
 use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{GateSpec, Unit};
 use crate::text::{ReadResult, wrong};
@@ -30,9 +30,11 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     let mut queues = Count::new("queue gates", limits::QUEUES, FEWER_QUEUES);
     let mut rules = Count::new("match rules", limits::RULES, FEWER_RULES);
     let mut bounds = BTreeSet::new();
+    // Where the capacity is measured, requests pass the gate that times them, too.
+    let timed = usize::from(policy.measured_at(GateKind::Stage).is_some());
     for (tenant, span) in policy.tenants.iter().zip(&spans.tenants) {
         channels.add(tenant, span)?;
-        for _ in policy.buckets(tenant) {
+        for _ in 0..policy.buckets(tenant).count() + timed {
             gates.add(tenant, span)?;
         }
         if !policy.stage_paths().is_empty() {
@@ -42,7 +44,7 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     }
     for (channel, (span, gate_spans)) in policy.channels.iter().zip(&spans.channels) {
         let Some(tenant) = policy.tenant(channel.tenant) else { continue };
-        row(channel, policy.buckets(tenant).count(), gate_spans)?;
+        row(channel, policy.buckets(tenant).count() + timed, gate_spans)?;
         channels.add(tenant, span)?;
         for (gate, span) in channel.gates.iter().zip(gate_spans) {
             gates.add(tenant, span)?;

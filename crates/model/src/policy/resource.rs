@@ -13,7 +13,8 @@
 //!
 //! A gate knows no resources. It is sent the policy as its kind sees it ([`Policy::at`]): the
 //! capacity of its resource is the budget, and the promises of that resource are the tenants' own.
-//! A policy without resources is the same for all kinds.
+//! A policy without resources is the same for all kinds. The budget of a measured capacity is where
+//! the search begins; the controller changes it from there.
 //!
 //! ```
 //! use tidegate_model::policy::GateKind;
@@ -44,6 +45,7 @@ use core::fmt;
 use super::{Levels, Policy, Tenant};
 use crate::gate::{Throughput, Unit};
 use crate::text::listed;
+use crate::units::{Iops, Rate, Span};
 
 /// The kinds of gates that enforce promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,9 @@ pub struct Resource {
     /// Its rates for all tenants together. Where a unit is left out, the cluster file has the
     /// rates of nodes and data nodes, and stages divide nothing in this unit.
     pub capacity: Levels,
+    /// Of a measured capacity, which is found while the storage works: the bound of latency that 99
+    /// of 100 reads and writes keep. None where the capacity is stated.
+    pub measured: Option<Span>,
     /// The promise to each tenant, in the order of [`Policy::tenants`].
     pub tenants: Vec<Promise>,
     /// The promise to each group, in the order of [`Policy::groups`].
@@ -119,6 +124,16 @@ pub struct Group {
 }
 
 impl Resource {
+    /// The capacity with which the search for a measured one begins. It is more than most storage
+    /// serves, since too much shows within two intervals and too little is found in steps: a queue
+    /// of no more requests than there are threads lasts for half a second. Chosen by hand.
+    pub const MEASURED_START: Levels =
+        Levels { bandwidth: Some(Rate(1 << 30)), operations: Some(Iops(100_000)) };
+
+    /// The bound of latency of a measured capacity for which the policy states none. It is six
+    /// times what a request alone takes on solid-state and most virtual disks.
+    pub const MEASURED_LATENCY: Span = Span(20 * Span::MILLISECOND.0);
+
     /// The kind of gate that guards it.
     pub const fn gate(&self) -> GateKind {
         match self.extent {
@@ -140,7 +155,10 @@ impl Policy {
         }
         policy.resources.retain(|resource| resource.gate() == gate);
         let resource = policy.resources.first();
-        policy.budget = resource.map_or(Levels::default(), |resource| resource.capacity);
+        policy.budget = resource.map_or(Levels::default(), |resource| match resource.measured {
+            Some(_) => Resource::MEASURED_START,
+            None => resource.capacity,
+        });
         let promised = |promises: fn(&Resource) -> &Vec<Promise>, index: usize, weight: u32| {
             let none = Promise { reservation: Levels::default(), limit: Levels::default(), weight };
             resource.and_then(|resource| promises(resource).get(index)).copied().unwrap_or(none)
@@ -170,6 +188,12 @@ impl Policy {
     /// The resource that gates of this kind guard; none in a policy without resources.
     pub fn resource_at(&self, gate: GateKind) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.gate() == gate)
+    }
+
+    /// The bound of latency within which the capacity at gates of this kind is found; none where it
+    /// is stated.
+    pub fn measured_at(&self, gate: GateKind) -> Option<Span> {
+        self.resource_at(gate)?.measured
     }
 
     /// The folders to which the promises of stages are confined, as patterns; empty where they are

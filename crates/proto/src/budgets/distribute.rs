@@ -36,6 +36,9 @@ const CHANGE_PART: u64 = 100;
 /// A rate that changes by more than one part in this many is a share that moves. As with a demand
 /// that falls, steady programs fluctuate by less.
 const MOVE_PART: u64 = 8;
+/// What goes with a goal in the other unit, and one part in this many more: the next requests may
+/// be a little smaller or larger. With a sixteenth, a twentieth of a device stayed idle.
+const MIX_PART: u64 = 64;
 
 pub(super) type Stages = BTreeMap<StageId, Stage>;
 
@@ -57,8 +60,7 @@ impl Budgets {
         let Some(active) = &self.active else { return };
         let policy = &active.policy;
         let (mut decreases, mut increases) = (Vec::new(), Vec::new());
-        for unit in UNITS {
-            let mut goals = decide(policy, unit, &self.stages, true);
+        for (unit, mut goals) in UNITS.into_iter().zip(decide(policy, &self.stages, true)) {
             keep_bounds(policy, unit, &self.stages, &mut goals);
             let pressure = Pressure::new(policy, unit, &self.stages, &goals);
             let safe_rates = safe_rates(policy, unit, &self.stages);
@@ -112,7 +114,7 @@ impl Budgets {
                 let tenant = &active.policy.tenants[share.tenant];
                 if safe != change.safe {
                     let rates = Rates { safe: change.safe, now: change.rate };
-                    push_bucket(&mut rules, tenant, change.unit, rates);
+                    push_bucket(&mut rules, &active.policy, tenant, (change.unit, rates));
                 } else if rate != change.rate {
                     let gate = bucket_name(&tenant.name, change.unit);
                     let rate = Throughput::new(change.unit, change.rate);
@@ -133,8 +135,8 @@ impl Budgets {
     /// rules.
     pub(super) fn start(&mut self, id: StageId) {
         let Some(active) = &self.active else { return };
-        for unit in UNITS {
-            let goals = decide(&active.policy, unit, &self.stages, true);
+        let decided = decide(&active.policy, &self.stages, true);
+        for (unit, goals) in UNITS.into_iter().zip(decided) {
             let own =
                 buckets(&self.stages, unit).zip(goals).filter(|((stage, ..), _)| *stage == id);
             let own: Vec<(usize, u64)> = own.map(|((_, share, _), goal)| (share, goal)).collect();
@@ -164,10 +166,10 @@ impl Budgets {
     pub(super) fn restart(&mut self, before: &BTreeMap<StageId, u64>) {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
-        for unit in UNITS {
-            // A silent stage finds the new policy when it reads on; no old share is held but those
-            // of stages that cannot read it.
-            let mut goals = decide(&active.policy, unit, &self.stages, false);
+        // A silent stage finds the new policy when it reads on; no old share is held but those of
+        // stages that cannot read it.
+        let decided = decide(&active.policy, &self.stages, false);
+        for (unit, mut goals) in UNITS.into_iter().zip(decided) {
             keep_bounds(&active.policy, unit, &self.stages, &mut goals);
             let safe = safe_rates(&active.policy, unit, &self.stages);
             let keys = buckets(&self.stages, unit).map(|(stage, share, _)| (stage, share));
@@ -241,21 +243,42 @@ fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize,
     })
 }
 
-/// The goals of all [`buckets`], in their order. If `hold`, silent stages keep theirs; those that
-/// are lost keep theirs in any case.
-fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> {
+/// The goals of all [`buckets`] of each unit, in their order. If `hold`, silent stages keep theirs;
+/// those that are lost keep theirs in any case.
+///
+/// Where a tenant has both buckets, what it has of one unit is of no use beyond what it has of the
+/// other, so others get the rest. Example: of 1,000 operations and as many KiB, with requests of
+/// 1 KiB, one tenant is promised 400 operations. By operations alone it has 700 and another 300, by
+/// bytes alone both have half: 200 operations and 200 KiB would be nobody's.
+fn decide(policy: &Policy, stages: &Stages, hold: bool) -> [Vec<u64>; 2] {
+    let [bytes, operations] = UNITS;
+    let one = |unit, others: Option<&[u64]>| decide_one(policy, unit, stages, (hold, others));
+    let first = one(bytes, None);
+    let by_operations = one(operations, Some(&first));
+    let by_bytes = one(bytes, Some(&by_operations));
+    [by_bytes, by_operations]
+}
+
+/// The goals in one unit, of which no more is wanted than goes with the goals in the other unit.
+fn decide_one(
+    policy: &Policy,
+    unit: Unit,
+    stages: &Stages,
+    (hold, others): (bool, Option<&[u64]>),
+) -> Vec<u64> {
     let mut entries: Vec<TenantAtStage> = Vec::new();
+    let mut others = others.into_iter().flatten();
     for stage in stages.values() {
         let is_held = stage.is_lost || (hold && stage.silent_since.is_some());
         for share in &stage.shares {
+            let of_other = share.bucket(other(unit)).and_then(|_| others.next());
             let Some(bucket) = share.bucket(unit) else { continue };
             let held = is_held.then_some(bucket.bound);
-            entries.push(TenantAtStage {
-                tenant: share.tenant,
-                demand: bucket.wanted,
-                held,
-                goal: 0,
-            });
+            let with_other = of_other.and_then(|goal| share.mix.with(unit, *goal));
+            let most =
+                with_other.map_or(u64::MAX, |exact| exact.saturating_add(exact.div_ceil(MIX_PART)));
+            let (tenant, demand) = (share.tenant, bucket.wanted.min(most));
+            entries.push(TenantAtStage { tenant, demand, held, goal: 0 });
         }
     }
     solve(policy, unit, &mut entries);
@@ -280,6 +303,13 @@ fn keep_bounds(policy: &Policy, unit: Unit, stages: &Stages, goals: &mut [u64]) 
             let tenant = stages[&id].shares[share].tenant;
             *goal = bucket.bound.saturating_add(headroom.take_free(tenant, more)).max(1);
         }
+    }
+}
+
+const fn other(unit: Unit) -> Unit {
+    match unit {
+        Unit::Bytes => Unit::Operations,
+        Unit::Operations => Unit::Bytes,
     }
 }
 

@@ -9,10 +9,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{RuleTarget, Tenant};
+use tidegate_model::gate::{Burst, Throughput, Unit};
+use tidegate_model::policy::{GateKind, RuleTarget, Tenant};
 use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, TenantId};
 
+use super::capacity::burst_within;
 use crate::message::Rule;
 
 /// Rates of a tenant's own bucket on a stage, per second.
@@ -26,6 +27,10 @@ pub(super) struct Rates {
 
 /// Both units, in the order of their numbers.
 pub(super) const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
+
+/// The name of the gate at which every request is timed, where the capacity is measured. No channel
+/// has a gate of this name, as its own name stands before the colon.
+const TIMER: &str = ":timer";
 
 /// The suffixes of the names of a tenant's own buckets, by unit.
 const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
@@ -66,6 +71,9 @@ pub(super) fn rules(
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
     rules.push(Rule::CLEAR);
+    if policy.measured_at(GateKind::Stage).is_some() {
+        rules.push(Rule::gate(TIMER, GateSpec::LatencyProbe));
+    }
     for index in served {
         push_tenant(&mut rules, policy, *index, &rates);
     }
@@ -106,10 +114,20 @@ fn confined(mut conditions: Conditions, folders: &[String]) -> Conditions {
 }
 
 /// A tenant's own bucket: first with the safe rate, then with the rate in force.
-pub(super) fn push_bucket(rules: &mut Vec<Rule>, tenant: &Tenant, unit: Unit, rates: Rates) {
+///
+/// Where the capacity is measured within a bound of latency, the bursts of all tenants together are
+/// to make no longer queue than a full device has. A burst that the policy states stays.
+pub(super) fn push_bucket(
+    rules: &mut Vec<Rule>,
+    policy: &Policy,
+    tenant: &Tenant,
+    (unit, rates): (Unit, Rates),
+) {
+    let bound = policy.measured_at(GateKind::Stage).filter(|_| tenant.burst == Burst::DEFAULT);
+    let burst = bound.map_or(tenant.burst, burst_within);
     let name = bucket_name(&tenant.name, unit);
     let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));
-    let spec = GateSpec::TokenBucket { rate: safe, burst: tenant.burst };
+    let spec = GateSpec::TokenBucket { rate: safe, burst };
     rules.push(Rule::gate(&name, spec));
     rules.push(Rule::rate(name, now));
 }
@@ -125,8 +143,11 @@ fn push_tenant(
     let id = tenant_id(index);
     let mut buckets = Vec::new();
     for unit in UNITS.into_iter().filter(|unit| has_bucket(policy, tenant, *unit)) {
-        push_bucket(rules, tenant, unit, rates(index, unit));
+        push_bucket(rules, policy, tenant, (unit, rates(index, unit)));
         buckets.push(bucket_name(&tenant.name, unit));
+    }
+    if policy.measured_at(GateKind::Stage).is_some() {
+        buckets.push(TIMER.into());
     }
     let channel = |name: &String, gates| {
         let (name, class) = (name.clone(), tenant.class);

@@ -10,9 +10,11 @@ use alloc::vec::Vec;
 
 use tidegate_algo::shaping::demand::{Calibration, Demand, Usage};
 use tidegate_model::gate::Unit;
-use tidegate_model::policy::Account;
+use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, Time};
 
+use super::capacity::StorageSight;
+use super::mix::Mix;
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
 use super::rules::{UNITS, bucket_named, has_bucket};
@@ -57,6 +59,8 @@ pub(super) struct Stage {
     /// Traffic on channels that belong to none of its shares.
     pub(super) unmatched: Counter,
     pub(super) calibration: Calibration,
+    /// The work of the storage behind it.
+    pub(super) storage: StorageSight,
     /// When the counters were last read, by the stage's clock.
     read_at_ns: Option<u64>,
     device_seen: Option<u64>,
@@ -95,6 +99,8 @@ pub(super) struct Share {
     channels: Vec<Counter>,
     /// The growth of its counters by the report at hand.
     fresh: TrafficCounters,
+    /// Bytes and operations of its requests of late, of a tenant with both buckets.
+    pub(super) mix: Mix,
 }
 
 /// One of a tenant's own buckets on a stage.
@@ -121,6 +127,8 @@ pub(super) struct Bucket {
     waited_seen: Option<u64>,
     waited: u64,
     waiting_now: u32,
+    /// Whether the rate is that of the tenant's limit, whatever the budget.
+    is_limit: bool,
     /// The waiting times as last seen, once they were.
     histogram: Option<Vec<(u16, u64)>>,
 }
@@ -170,6 +178,7 @@ impl Share {
             recent: RecentWaits::default(),
             channels: alloc::vec![counter; 1 + extra],
             fresh: TrafficCounters::default(),
+            mix: Mix::default(),
         }
     }
 
@@ -178,6 +187,7 @@ impl Share {
     fn go_on_from(&mut self, earlier: &Self) {
         self.measured = earlier.measured;
         self.recent = earlier.recent.under_later_policy();
+        self.mix = earlier.mix;
         self.channels[0] = earlier.channels[0].clone();
         for (bucket, earlier) in self.buckets.iter_mut().zip(&earlier.buckets) {
             if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
@@ -213,6 +223,7 @@ impl Stage {
             shares: Vec::new(),
             unmatched: Counter::default(),
             calibration: Calibration::default(),
+            storage: StorageSight::default(),
             read_at_ns: None,
             device_seen: None,
             is_new,
@@ -380,14 +391,20 @@ impl Stage {
         let device = report.device_bytes;
         let device_before = self.device_seen.replace(device).unwrap_or(device);
         self.calibration.observe(moved.bytes, device.saturating_sub(device_before));
+        let is_alive = self.processes > 0;
+        self.storage.on_report(cycle, self.is_new, is_alive);
         self.is_new = false;
         let is_device = policy.is_some_and(|(policy, _)| policy.account == Account::Device);
         for share in &mut self.shares {
             let tenant = &mut tenants[share.tenant];
-            tenant.total.add(share.fresh);
-            tenant.stage_waits += share.recent.on_channels(share.fresh);
+            let fresh = core::mem::take(&mut share.fresh);
+            tenant.total.add(fresh);
+            tenant.stage_waits += share.recent.on_channels(fresh);
             let calibration = is_device.then_some(&self.calibration);
-            share.settle(cycle, interval, calibration);
+            self.storage.on_held(share.settle(fresh, (cycle, interval), calibration));
+            if let (Some((policy, _)), None) = (policy, calibration) {
+                share.join_demands(fresh, policy.budget);
+            }
             if self.processes == 0 {
                 // No process is left that could want anything, whatever the last interval showed.
                 share.buckets.iter_mut().flatten().for_each(|bucket| bucket.wanted = 0);
@@ -451,7 +468,7 @@ impl Stage {
         let in_force = tenants[tenant].announced[unit as usize];
         let is_limit = recent_waits::is_limit(policy, tenant, unit, in_force);
         share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited);
-        bucket.waiting_now = gate.waiting_now;
+        (bucket.waiting_now, bucket.is_limit) = (gate.waiting_now, is_limit);
         let waits = &mut tenants[tenant].waits[unit as usize];
         waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited);
         if !gate.waiting.is_empty() {
@@ -467,12 +484,18 @@ impl Stage {
 
 impl Share {
     /// Turns the growth by the report at hand, which is about a `cycle`, into rates and demands.
-    /// `interval` is the policy's pause between decisions.
-    fn settle(&mut self, cycle: Span, interval: Span, calibration: Option<&Calibration>) {
-        let fresh = core::mem::take(&mut self.fresh);
+    /// `interval` is the policy's pause between decisions. Returns how long requests waited for
+    /// more of the budget.
+    fn settle(
+        &mut self,
+        fresh: TrafficCounters,
+        (cycle, interval): (Span, Span),
+        calibration: Option<&Calibration>,
+    ) -> Span {
         if cycle == Span::ZERO {
-            return;
+            return Span::ZERO;
         }
+        let mut held = Span::ZERO;
         let served = [fresh.bytes, fresh.operations];
         self.measured = served.map(|served| per_second(served, cycle));
         self.waited = Span(fresh.waited_ns);
@@ -485,6 +508,9 @@ impl Share {
             let is_stuck = bucket.waited == 0 && bucket.waiting_now > 0;
             let waited = if is_stuck { cycle } else { Span(bucket.waited) };
             bucket.waited = 0;
+            if !bucket.is_limit {
+                held = held.saturating_add(waited);
+            }
             let served = served[unit as usize];
             let usage = Usage { interval: cycle, served, waited, rate: bucket.rate };
             let wanted = bucket.demand.observe(usage, interval);
@@ -494,6 +520,24 @@ impl Share {
                 _ => wanted,
             };
         }
+        held
+    }
+
+    /// Raises the demand in one unit to that in the other. Requests that wait for bytes cannot show
+    /// how many operations they want, and the other way round: without this, the unit in which a
+    /// tenant waits changes from cycle to cycle, and others get what it wants. Nobody wants more
+    /// than the budget.
+    fn join_demands(&mut self, fresh: TrafficCounters, budget: Levels) {
+        let [Some(of_bytes), Some(of_operations)] = &mut self.buckets else { return };
+        self.mix.observe(fresh.bytes, fresh.operations);
+        let wanted = |bucket: &Bucket, unit| match budget.get(unit) {
+            Some(budget) => bucket.wanted.min(budget),
+            None => bucket.wanted,
+        };
+        let by_bytes = self.mix.with(Unit::Operations, wanted(of_bytes, Unit::Bytes));
+        let by_operations = self.mix.with(Unit::Bytes, wanted(of_operations, Unit::Operations));
+        of_operations.wanted = of_operations.wanted.max(by_bytes.unwrap_or(0));
+        of_bytes.wanted = of_bytes.wanted.max(by_operations.unwrap_or(0));
     }
 }
 

@@ -38,6 +38,10 @@ impl Budgets {
             redistribute_ns: self.redistribute().0,
             budget_bytes_per_second: budget.get(Unit::Bytes),
             budget_operations_per_second: budget.get(Unit::Operations),
+            measured: self
+                .active
+                .as_ref()
+                .and_then(|active| Some(active.measured.as_ref()?.status())),
             account: if device { "device" } else { "requests" }.to_string(),
             totals: self.sums(&tenants),
             tenants,

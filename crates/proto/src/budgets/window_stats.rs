@@ -207,6 +207,17 @@ impl Waits {
         }
         *seen = now;
     }
+
+    /// Adds others.
+    pub(super) fn merge(&mut self, others: &Self) {
+        if self.counts.len() < others.counts.len() {
+            self.counts.resize(others.counts.len(), 0);
+        }
+        for (count, more) in self.counts.iter_mut().zip(&others.counts) {
+            *count = count.saturating_add(*more);
+        }
+        self.waited_ns = self.waited_ns.saturating_add(others.waited_ns);
+    }
 }
 
 /// The rate of so many in an interval.

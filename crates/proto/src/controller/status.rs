@@ -38,6 +38,9 @@ pub struct Status {
     pub budget_bytes_per_second: Option<u64>,
     /// The budget of all tenants together, where the policy has one.
     pub budget_operations_per_second: Option<u64>,
+    /// The search for the budget, where the policy says that it is measured.
+    #[serde(default)]
+    pub measured: Option<MeasuredStatus>,
     /// The traffic that counts against the budget: `requests` or `device`.
     pub account: String,
     /// Sums over everything.
@@ -51,6 +54,30 @@ pub struct Status {
     pub stages: Vec<StageStatus>,
     /// The storage nodes and what tenants get there, if there is a cluster.
     pub cluster: Option<ClusterStatus>,
+}
+
+/// The capacity of a resource of files that is found while the storage works.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MeasuredStatus {
+    /// The resource.
+    pub resource: String,
+    /// The bound of latency.
+    pub latency_bound_ns: u64,
+    /// The time that 99 of 100 reads and writes of the last interval took at the storage at most,
+    /// an eighth too large at most; none if none completed.
+    pub latency_p99_ns: Option<u64>,
+    /// What the storage yielded over the last seconds in which the budget held requests back; zero
+    /// before any. The budget of the next cycle is near it.
+    pub operations_per_second: u64,
+    /// The same in bytes.
+    pub bytes_per_second: u64,
+    /// The evidence of the last interval: `idle`, `easy`, `full`, `slow` or `stalled`.
+    pub evidence: String,
+    /// Whether the storage yields less than the reservations.
+    pub is_short: bool,
+    /// The time that a write of 4 KiB takes, in thousandths of that of a read.
+    pub write_cost_permille: u64,
 }
 
 /// Sums over everything.

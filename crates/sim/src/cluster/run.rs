@@ -130,6 +130,7 @@ pub(crate) fn in_bytes(policy: &Policy) -> Policy {
         weight: tenant.weight,
     };
     let resource = Resource {
+        measured: None,
         name: "cluster".into(),
         extent: Extent::Nodes,
         capacity: Levels::default(),

@@ -12,6 +12,10 @@ use super::super::resource::EVERYWHERE;
 use super::super::{Account, Extent, GateKind, Group, Levels, Policy, Promise, Resource};
 use super::{RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
 use crate::text::{ReadResult, Strings, Text, count, name, nearest, wrong};
+use crate::units::Span;
+
+/// The least bound of latency: a queue shorter than a quarter of this is not told from none.
+const LATENCY_MIN: Span = Span(200_000);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +24,7 @@ pub(super) struct RawResource {
     path: Option<Spanned<Strings>>,
     data_nodes: Option<Spanned<Strings>>,
     capacity: Option<Spanned<Strings>>,
+    latency: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -137,9 +142,11 @@ fn resource(raw: &RawResource, policy: &Policy, before: &[Resource]) -> ReadResu
     };
     let none =
         |weight| Promise { reservation: Levels::default(), limit: Levels::default(), weight };
+    let (capacity, measured) = capacity(raw, &extent)?;
     let resource = Resource {
         extent,
-        capacity: capacity(raw.capacity.as_ref())?,
+        capacity,
+        measured,
         tenants: policy.tenants.iter().map(|tenant| none(tenant.weight)).collect(),
         groups: policy.groups.iter().map(|group| none(group.promise.weight)).collect(),
         name,
@@ -188,15 +195,46 @@ fn folders(paths: &Spanned<Strings>) -> ReadResult<Vec<String>> {
     Ok(all.clone())
 }
 
-fn capacity(texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
+/// Reads the capacity, and the bound of latency of one that is measured.
+fn capacity(raw: &RawResource, extent: &Extent) -> ReadResult<(Levels, Option<Span>)> {
     let is_measured = |text: &String| text == "measured";
-    if let Some(texts) = texts.filter(|texts| texts.get_ref().0.iter().any(is_measured)) {
-        let message = "capacity: no gate measures one for the policy yet";
-        let fix = "write what all tenants together may use, like [\"100k iops\", \"1GiB/s\"]; of a \
-                   folder, `tidegate check --calibrate DIR` measures it";
+    let texts = raw.capacity.as_ref();
+    let Some(texts) = texts.filter(|texts| texts.get_ref().0.iter().any(is_measured)) else {
+        if let Some(latency) = &raw.latency {
+            let message = "latency: it bounds the search for a capacity, and this one is stated";
+            return wrong(latency.span(), message, "write capacity = \"measured\" beside it");
+        }
+        return Ok((levels("capacity", texts)?, None));
+    };
+    if !matches!(extent, Extent::Paths(_)) {
+        let message = "capacity: only that of files is measured for the policy";
+        let fix = "write what the nodes can do together, or leave it out: the cluster file says it";
         return wrong(texts.span(), message, fix);
     }
-    levels("capacity", texts)
+    if texts.get_ref().0.len() > 1 {
+        let message = "capacity: a measured one is found in operations and in bytes";
+        return wrong(texts.span(), message, "write \"measured\" alone");
+    }
+    let latency = raw.latency.as_ref().map(latency).transpose()?;
+    Ok((Levels::default(), Some(latency.unwrap_or(Resource::MEASURED_LATENCY))))
+}
+
+/// Reads a bound of latency, `p99 < 5ms`.
+fn latency(text: &Text) -> ReadResult<Span> {
+    let fix = "write it like \"p99 < 5ms\"";
+    let bound = text.get_ref().trim().strip_prefix("p99").map(str::trim_start);
+    let Some(bound) = bound.and_then(|rest| rest.strip_prefix('<')) else {
+        let message = format!("latency: {:?} is no bound of 99 in 100", text.get_ref());
+        return wrong(text.span(), message, fix);
+    };
+    match bound.trim().parse::<Span>() {
+        Ok(bound) if bound >= LATENCY_MIN => Ok(bound),
+        Ok(bound) => {
+            let message = format!("latency: {bound} is less than {LATENCY_MIN}");
+            wrong(text.span(), message, "no queue of this length can be held; raise the bound")
+        }
+        Err(error) => wrong(text.span(), format!("latency: {error}"), fix),
+    }
 }
 
 /// Refuses promises and a budget that name no resource, in a policy that has some.

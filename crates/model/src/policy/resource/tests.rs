@@ -1,5 +1,4 @@
 use super::*;
-use crate::units::{Iops, Rate};
 use alloc::format;
 use alloc::string::ToString;
 use proptest::prelude::*;
@@ -89,7 +88,24 @@ fn errors_of_resources_name_the_line_the_field_and_the_fix() {
         (with("[[resource]]\nname = \"files\""), "line 14, column 8: name: \"files\" is taken"),
         (
             error("[[resource]]\nname = \"a\"\ncapacity = \"measured\""),
-            "line 3, column 12: capacity: no gate measures one for the policy yet; write what all",
+            "line 3, column 12: capacity: only that of files is measured for the policy; write what",
+        ),
+        (
+            error("[[resource]]\nname = \"a\"\npath = \"/a/**\"\nlatency = \"p99 < 5ms\""),
+            "line 4, column 11: latency: it bounds the search for a capacity, and this one is \
+             stated; write capacity = \"measured\" beside it",
+        ),
+        (
+            error(&measured("capacity = [\"measured\", \"1GiB/s\"]")),
+            "line 4, column 12: capacity: a measured one is found in operations and in bytes",
+        ),
+        (
+            error(&measured("capacity = \"measured\"\nlatency = \"p50 < 5ms\"")),
+            "line 5, column 11: latency: \"p50 < 5ms\" is no bound of 99 in 100; write it like",
+        ),
+        (
+            error(&measured("capacity = \"measured\"\nlatency = \"p99 < 5us\"")),
+            "line 5, column 11: latency: 5us is less than 200us; no queue of this length",
         ),
         (
             error("[[resource]]\nname = \"a\"\npath = \"/srv/*.db\""),
@@ -111,6 +127,32 @@ fn errors_of_resources_name_the_line_the_field_and_the_fix() {
     ];
     assert_messages(&cases);
 }
+
+/// A resource of files with these fields.
+fn measured(fields: &str) -> String {
+    format!("[[resource]]\nname = \"a\"\npath = \"/a/**\"\n{fields}")
+}
+
+#[test]
+fn a_measured_capacity_is_found_within_a_bound_of_latency() {
+    let policy = |latency: &str| {
+        let fields = format!("capacity = \"measured\"{latency}\n[[tenant]]\nname = \"kv\"");
+        Policy::parse(&measured(&fields)).unwrap()
+    };
+    let bounds = [("", Resource::MEASURED_LATENCY), ("\nlatency = \"p99<5ms\"", MS5)];
+    for (latency, bound) in bounds {
+        let policy = policy(latency);
+        assert_eq!(policy.measured_at(GateKind::Stage), Some(bound));
+        assert_eq!(policy.measured_at(GateKind::Node), None);
+        assert_eq!(policy.resources[0].capacity, Levels::default(), "any reservation fits it");
+        let stages = policy.at(GateKind::Stage);
+        assert_eq!(stages.budget, Resource::MEASURED_START);
+        let units: Vec<Unit> = stages.buckets(&stages.tenants[0]).collect();
+        assert_eq!(units, [Unit::Bytes, Unit::Operations]);
+    }
+}
+
+const MS5: Span = Span(5 * Span::MILLISECOND.0);
 
 #[test]
 fn errors_of_promises_name_the_line_the_field_and_the_fix() {
