@@ -321,7 +321,11 @@ impl Nodes {
         let lines = self.slots.iter_mut().flat_map(NodeSlot::lines);
         for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
             match line {
-                NodeConnection::Here(session) => session.submit(batch, done),
+                NodeConnection::Here(session) => {
+                    let now = clock::now();
+                    batch.iter_mut().for_each(|job| job.times.sent = Some(now));
+                    session.submit(batch, done);
+                }
                 NodeConnection::There(there) => {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);

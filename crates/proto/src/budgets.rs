@@ -33,6 +33,7 @@ use tidegate_model::{Event, Policy, Span, StageId, Time};
 use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
+use ended::EndedStages;
 use name_index::NameIndex;
 use stage::Stage;
 pub use window_stats::Waits;
@@ -40,6 +41,7 @@ pub use window_stats::Waits;
 mod admission;
 mod delays;
 mod distribute;
+mod ended;
 mod name_index;
 mod recent_waits;
 mod rules;
@@ -124,6 +126,8 @@ pub(crate) struct Budgets {
     /// By index in the policy.
     tenants: Vec<window_stats::Tenant>,
     stages: BTreeMap<StageId, Stage>,
+    /// Those that ended in the last minute.
+    ended: EndedStages,
     round: CollectRound,
     next_round_at: Time,
     /// When to decide without a round, because a stage joined or left.
@@ -141,6 +145,7 @@ impl Budgets {
             active: None,
             tenants: Vec::new(),
             stages: BTreeMap::new(),
+            ended: EndedStages::default(),
             round: CollectRound::default(),
             next_round_at: now.after(ROUND_WITHOUT_POLICY),
             settle_at: None,
@@ -372,6 +377,9 @@ impl Budgets {
 
     fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
+        if let Some(active) = &self.active {
+            self.ended.push(now, (&stage, &active.policy), reason);
+        }
         if !stage.is_lost {
             self.outbox.publish(left(&stage, reason));
         }
