@@ -14,7 +14,7 @@ use tidegate_model::{Rule, gate};
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus,
 };
-use tidegate_proto::controller::status::TenantStatus;
+use tidegate_proto::controller::status::{PromiseStatus, ResourceStatus, TenantStatus};
 use tidegate_proto::stats::delays::stages::StageGate;
 use tidegate_proto::stats::latency::NamedLatency;
 
@@ -58,6 +58,7 @@ impl Collector for Metrics {
         let held: Vec<_> = held.filter(|(_, wait)| *wait > 0).collect();
         tables::WAIT_AT_STAGES
             .encode(encoder, held.iter().map(|(labels, wait)| (*labels, wait)))?;
+        encode_resources(encoder, &status.resources)?;
         if let Some(cluster) = &status.cluster {
             encode_cluster(encoder, cluster)?;
         }
@@ -84,6 +85,20 @@ fn latencies(latency: &[NamedLatency]) -> impl Iterator<Item = ([&str; 3], u64, 
     latency.iter().map(|(labels, counts)| {
         (labels.each_ref().map(|label| &**label), counts.total_ns, latency_buckets(counts))
     })
+}
+
+fn encode_resources(
+    encoder: &mut DescriptorEncoder<'_>,
+    resources: &[ResourceStatus],
+) -> fmt::Result {
+    let promises = |of: fn(&ResourceStatus) -> &[PromiseStatus]| {
+        resources.iter().flat_map(move |resource| {
+            let name = &*resource.name;
+            of(resource).iter().map(move |promise| ([name, &*promise.name], promise))
+        })
+    };
+    tables::RESOURCE_TENANT.encode(encoder, promises(|resource| &resource.tenants))?;
+    tables::RESOURCE_GROUP.encode(encoder, promises(|resource| &resource.groups))
 }
 
 fn encode_cluster(encoder: &mut DescriptorEncoder<'_>, cluster: &ClusterStatus) -> fmt::Result {

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use tidegate_model::cluster::Geometry;
-use tidegate_model::{Bytes, PartNumber, Tag, TenantId};
-pub use tidegate_proto::data::{Command, Fault, PartState};
+use tidegate_model::{Bytes, PartNumber, Tag, TenantId, Time};
+pub use tidegate_proto::data::{Command, Fault, PartState, Stay};
 
 use crate::buffer::Buffer;
 use crate::reactor::{Ready, Registrar};
@@ -128,4 +128,15 @@ pub struct Job {
     pub buffer: Buffer,
     /// Its result; without a meaning before its end.
     pub outcome: Result<(), Fault>,
+    /// When it went to its node, and how long it was there.
+    pub times: JobTimes,
+}
+
+/// When a job went to its node, and how long it was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobTimes {
+    /// When its submitter sent it, by the submitter's clock; none while it waits for the node.
+    pub sent: Option<Time>,
+    /// As the node tells with the answer.
+    pub stay: Stay,
 }

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::stream::Outgoing;
     use proptest::prelude::*;
-    use tidegate_proto::data::{AnswerHead, ReplyHead};
+    use tidegate_proto::data::{AnswerHead, ReplyHead, Stay};
 
     #[test]
     fn a_receiver_reports_whether_more_may_come_and_what_is_left() {
@@ -102,7 +102,10 @@ mod tests {
         let (mut outgoing, mut receiver) = (Outgoing::new(), Receiver::<ReplyHead>::new());
         let mut send = |count: usize| {
             for ticket in 0..count as u64 {
-                outgoing.push(&AnswerHead { ticket, outcome: Ok(()), length: 0 }.to_bytes());
+                outgoing.push(
+                    &AnswerHead { ticket, outcome: Ok(()), length: 0, stay: Stay::default() }
+                        .to_bytes(),
+                );
             }
             while !outgoing.is_empty() {
                 outgoing.flush(&ours).unwrap();
@@ -114,7 +117,9 @@ mod tests {
         assert!(receiver.has_rest() && receiver.next_frame().unwrap().is_some());
         assert!(receiver.has_rest() && receiver.next_frame().unwrap().is_some());
         assert!(!receiver.has_rest() && receiver.next_frame().unwrap().is_none());
-        let head = AnswerHead { ticket: 0, outcome: Ok(()), length: 0 }.to_bytes().len();
+        let head = AnswerHead { ticket: 0, outcome: Ok(()), length: 0, stay: Stay::default() }
+            .to_bytes()
+            .len();
         assert_eq!(CHUNK % head, 0, "so many heads fill the receiver");
         send(CHUNK / head);
         assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Some);
@@ -143,9 +148,10 @@ mod tests {
             let (ours, mut theirs) = Stream::pair().unwrap();
             let (mut outgoing, mut receiver) = (Outgoing::new(), Receiver::<ReplyHead>::new());
             for (ticket, length) in (0u64..).zip(&lengths) {
-                let head = AnswerHead { ticket, outcome: Ok(()), length: *length as u32 };
+                let (outcome, length, stay) = (Ok(()), *length as u32, Stay::default());
+                let head = AnswerHead { ticket, outcome, length, stay };
                 outgoing.push(&head.to_bytes());
-                outgoing.push_buffer(Buffer::from(&vec![ticket as u8; *length][..]));
+                outgoing.push_buffer(Buffer::from(&vec![ticket as u8; length as usize][..]));
             }
             let mut seen = 0;
             while seen < lengths.len() {

@@ -4,6 +4,7 @@
 //! The gateway never waits for its controller. Until it connects, the cluster file names the owners
 //! of requests; while the controller is unreachable, the last policy does.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::stream::Way;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
 use tidegate_proto::stats::latency::Reported;
+use tidegate_proto::stats::path::PathTimes;
 
 use crate::clock;
 use crate::status::Stats;
@@ -41,8 +43,8 @@ impl Agent {
         let (is_ending, waker) = (Arc::new(AtomicBool::new(false)), reactor.message_queue());
         let hello = Hello::Gateway { version: VERSION, name };
         let controller = ControllerLink::new(way, CONTROLLER, "gateway");
-        let (faults, latency) = (Vec::new(), Reported::default());
-        let watch = AgentState { controller, hello, stats, faults, latency, reactor };
+        let (faults, latency, paths) = (Vec::new(), Reported::default(), BTreeMap::new());
+        let watch = AgentState { controller, hello, stats, faults, latency, paths, reactor };
         let ending = is_ending.clone();
         let (thread, span) =
             (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
@@ -71,6 +73,8 @@ struct AgentState {
     faults: Vec<VolumeFault>,
     /// The latencies of requests, likewise.
     latency: Reported,
+    /// Where requests spent their latencies, likewise.
+    paths: BTreeMap<String, PathTimes>,
     reactor: Reactor<()>,
 }
 
@@ -84,6 +88,7 @@ impl AgentState {
             {
                 self.faults.clear();
                 self.latency.clear();
+                self.paths.clear();
             }
             let recorder = &self.stats.volumes.counts.recorder;
             if recorder.ends() <= now || !self.controller.is_open() {
@@ -114,6 +119,7 @@ impl AgentState {
                     tracing::info!(revision, "policy applied");
                     // The controller has kept nothing of tenants that the last policy did not have.
                     self.latency.clear();
+                    self.paths.clear();
                     let (policy, user_names) = users::numbered(policy);
                     self.stats.register.apply(policy, user_names);
                 }
@@ -146,7 +152,11 @@ impl AgentState {
         let pressure = FromGateway::Pressure(self.stats.pressure());
         let latency = self.latency.changed(self.stats.latency());
         let latency = (!latency.is_empty()).then_some(FromGateway::Latency(latency));
-        for message in [counts, pressure].into_iter().chain(latency) {
+        let mut paths = self.stats.paths();
+        paths.retain(|(tenant, times)| self.paths.get(tenant) != Some(times));
+        self.paths.extend(paths.iter().cloned());
+        let paths = (!paths.is_empty()).then_some(FromGateway::Paths(paths));
+        for message in [counts, pressure].into_iter().chain(latency).chain(paths) {
             self.controller.send(&self.reactor, clock::now(), &message);
         }
     }

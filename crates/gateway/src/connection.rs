@@ -15,7 +15,7 @@ use tidegate_algo::classify::access;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::{Command, Fault, Job};
+use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
 use tidegate_wire::nbd::{
@@ -551,6 +551,10 @@ impl worker::Frontend for Frontend {
 
     fn received_at(completed: &Completed) -> Time {
         completed.request.received_at
+    }
+
+    fn times(completed: &Completed) -> JobTimes {
+        completed.times
     }
 
     fn extent(&self, completed: &Completed) -> Option<(&str, Extent)> {

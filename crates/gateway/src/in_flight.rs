@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault, Job};
+use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
 use tidegate_model::cluster::{Layout, PartRange};
 use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId, Time};
 use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
@@ -57,12 +57,15 @@ pub(crate) struct Completed {
     pub(crate) chunks: Vec<Buffer>,
     /// The answer about holes.
     pub(crate) extents: Vec<(u32, u32)>,
+    /// The times of the sub-request that was answered last: the one that the client waited for.
+    pub(crate) times: JobTimes,
 }
 
 impl Completed {
     /// An answer without data.
     pub(crate) fn new(request: InFlightRequest, outcome: Result<(), Fault>) -> Self {
-        Self { request, outcome, chunks: Vec::new(), extents: Vec::new() }
+        let (chunks, extents) = (Vec::new(), Vec::new());
+        Self { request, outcome, chunks, extents, times: JobTimes::default() }
     }
 
     /// The data that was read, one buffer behind the other.
@@ -157,6 +160,7 @@ impl InFlight {
                 length,
                 buffer,
                 outcome,
+                times: JobTimes::default(),
             };
             send(volume, part, job);
         }
@@ -218,6 +222,7 @@ impl InFlight {
         let mut chunks = std::mem::take(&mut slot.chunks);
         self.free.push(index);
         let mut completed = Completed::new(request, answer.outcome);
+        completed.times = job.times;
         match completed.request.command {
             Command::Map => {
                 let layout = layout(completed.request.volume);

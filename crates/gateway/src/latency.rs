@@ -7,6 +7,7 @@ use tidegate_model::{Operation, Span};
 use tidegate_proto::stats::latency::{
     BUCKETS, LatencyCounts, OPERATIONS, RequestLatency, bucket_of, operation_index,
 };
+use tidegate_proto::stats::path::PathTimes;
 
 /// The latencies of one tenant's requests. An operation takes memory from its first request on.
 #[derive(Debug, Default)]
@@ -39,6 +40,38 @@ impl TenantLatency {
             let (tenant, operation) = (tenant.to_owned(), String::from(*operation));
             Some(RequestLatency { tenant, operation, counts })
         })
+    }
+}
+
+/// The numbers behind [`PathTimes`], of one tenant.
+#[derive(Debug, Default)]
+pub(crate) struct TenantPath {
+    requests: AtomicU64,
+    gateway_ns: AtomicU64,
+    link_ns: AtomicU64,
+    queue_ns: AtomicU64,
+    store_ns: AtomicU64,
+}
+
+impl TenantPath {
+    /// Counts a request.
+    pub(crate) fn add(&self, times: &PathTimes) {
+        let PathTimes { requests, gateway_ns, link_ns, queue_ns, store_ns } = *times;
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+        self.gateway_ns.fetch_add(gateway_ns, Ordering::Relaxed);
+        self.link_ns.fetch_add(link_ns, Ordering::Relaxed);
+        self.queue_ns.fetch_add(queue_ns, Ordering::Relaxed);
+        self.store_ns.fetch_add(store_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn times(&self) -> PathTimes {
+        PathTimes {
+            requests: self.requests.load(Ordering::Relaxed),
+            gateway_ns: self.gateway_ns.load(Ordering::Relaxed),
+            link_ns: self.link_ns.load(Ordering::Relaxed),
+            queue_ns: self.queue_ns.load(Ordering::Relaxed),
+            store_ns: self.store_ns.load(Ordering::Relaxed),
+        }
     }
 }
 

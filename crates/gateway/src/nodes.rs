@@ -330,7 +330,11 @@ impl Nodes {
         done.append(&mut self.refused);
         for link in links(&mut self.slots).filter(|link| !link.batch.is_empty()) {
             match &mut link.connection {
-                NodeConnection::Here(session) => session.submit(&mut link.batch, done),
+                NodeConnection::Here(session) => {
+                    let now = clock::now();
+                    link.batch.iter_mut().for_each(|job| job.times.sent = Some(now));
+                    session.submit(&mut link.batch, done);
+                }
                 NodeConnection::There(there) => {
                     let now = clock::now();
                     there.remote.submit(now, &mut link.batch, done);

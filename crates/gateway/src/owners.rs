@@ -26,9 +26,10 @@ use tidegate_algo::classify::owner::{Attribution, OwnerQuery, Owners};
 use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::policy::Levels;
 use tidegate_model::{Class, Policy, TenantId};
+use tidegate_proto::stats::path::PathTimes;
 
 use crate::counters::Count;
-use crate::latency::TenantLatency;
+use crate::latency::{TenantLatency, TenantPath};
 use crate::users::UserNames;
 
 /// Where workers find the present table.
@@ -61,6 +62,7 @@ pub(crate) struct OwnerTable {
 struct TenantCounters {
     count: Count,
     latency: TenantLatency,
+    path: TenantPath,
 }
 
 /// A policy, and the register's numbers of its tenants, in its order.
@@ -172,6 +174,18 @@ impl OwnerTable {
     /// The latencies of its requests, likewise.
     pub(crate) fn latency(&self, tenant: TenantId) -> &TenantLatency {
         &self.counters(tenant).latency
+    }
+
+    /// Where its requests spent their latencies, likewise.
+    pub(crate) fn path(&self, tenant: TenantId) -> &TenantPath {
+        &self.counters(tenant).path
+    }
+
+    /// The same of all tenants that had requests, by name.
+    pub(crate) fn paths(&self) -> Vec<(String, PathTimes)> {
+        let times =
+            |(name, counters): (&str, &TenantCounters)| (name.to_owned(), counters.path.times());
+        self.all_counters().map(times).filter(|(_, times)| times.requests > 0).collect()
     }
 
     fn counters(&self, tenant: TenantId) -> &TenantCounters {

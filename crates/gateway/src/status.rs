@@ -7,6 +7,7 @@ use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
 use tidegate_proto::stats::latency::RequestLatency;
 use tidegate_proto::stats::message::{GatewayCounts, GatewayPressure};
+use tidegate_proto::stats::path::PathTimes;
 
 use crate::clock;
 use crate::context::ServerContext;
@@ -79,6 +80,11 @@ impl Stats {
     pub(crate) fn latency(&self) -> Vec<RequestLatency> {
         let table = self.register.table();
         table.latencies().flat_map(|(name, latency)| latency.counts(name)).collect()
+    }
+
+    /// Where requests spent their latencies, by tenant.
+    pub(crate) fn paths(&self) -> Vec<(String, PathTimes)> {
+        self.register.table().paths()
     }
 
     /// Everything else.

@@ -338,8 +338,10 @@ impl Sink for Live {
 fn deliver(finished: &mut Vec<Work>, mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>) {
     let mut foreign: Option<(Arc<Owner>, Vec<Job>)> = None;
     // A piece is no reply.
-    let answers = finished.drain(..).map(|work| work.body).filter(|body| body.split.is_none());
-    for Body { job, owner, .. } in answers {
+    for work in finished.drain(..).filter(|work| work.body.split.is_none()) {
+        let stay = work.stay();
+        let Body { mut job, owner, .. } = work.body;
+        job.times.stay = stay;
         match (&mut own, &mut foreign) {
             (Some((own, done)), _) if Arc::ptr_eq(own, &owner) => done.push(job),
             (_, Some((same, jobs))) if Arc::ptr_eq(same, &owner) => jobs.push(job),

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 
 use tidegate_fabric::buffer::{Buffer, Divided};
-use tidegate_fabric::service::{Command, Fault, Job};
+use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
 use tidegate_proto::data::pieces::{self, PIECE, Pieces};
 
 use crate::mutex::lock;
@@ -99,6 +99,7 @@ impl Split {
             length,
             buffer,
             outcome: Ok(()),
+            times: JobTimes::default(),
         })
     }
 
@@ -186,6 +187,7 @@ mod tests {
             length,
             buffer,
             outcome: Ok(()),
+            times: JobTimes::default(),
         }
     }
 

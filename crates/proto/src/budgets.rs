@@ -34,6 +34,7 @@ use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
 use capacity::Measured;
+use ended::EndedStages;
 use name_index::NameIndex;
 use stage::Stage;
 pub use window_stats::Waits;
@@ -42,6 +43,7 @@ mod admission;
 mod capacity;
 mod delays;
 mod distribute;
+mod ended;
 mod mix;
 mod name_index;
 mod recent_waits;
@@ -149,6 +151,8 @@ pub(crate) struct Budgets {
     /// By index in the policy.
     tenants: Vec<window_stats::TenantStats>,
     stages: BTreeMap<StageId, Stage>,
+    /// Those that ended in the last minute.
+    ended: EndedStages,
     round: CollectRound,
     next_round_at: Time,
     /// When to decide without a round, because a stage joined or left.
@@ -166,6 +170,7 @@ impl Budgets {
             active: None,
             tenants: Vec::new(),
             stages: BTreeMap::new(),
+            ended: EndedStages::default(),
             round: CollectRound::default(),
             next_round_at: now.after(ROUND_WITHOUT_POLICY),
             settle_at: None,
@@ -402,6 +407,9 @@ impl Budgets {
 
     fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
+        if let Some(active) = &self.active {
+            self.ended.push(now, (&stage, &active.policy), reason);
+        }
         if !stage.is_lost {
             self.outbox.publish(left(&stage, reason));
         }

@@ -6,15 +6,15 @@
 //! but jobs and answers is rare and is a postcard message in the payload of a frame of kind 0. Jobs
 //! are answered in any order; a ticket identifies each.
 //!
-//! | gateway → node, 48 bytes | | node → gateway, 16 bytes | |
+//! | gateway → node, 48 bytes | | node → gateway, 32 bytes | |
 //! |---|---|---|---|
 //! | 0 | kind: 0 message, 1–7 [`Command`] | 0 | kind: 0 message, 1 answer |
 //! | 1 | flags: 1 durable, 2 allocate | 1 | fault, 0 for none |
 //! | 2–3 | zero | 2–3 | zero |
 //! | 4–7 | length of the range or message | 4–7 | length of the payload |
 //! | 8–15 | ticket | 8–15 | ticket |
-//! | 16–23 | offset; of a flush, the [incarnation](PartState::incarnation) | | |
-//! | 24–27 | part | | |
+//! | 16–23 | offset; of a flush, the [incarnation](PartState::incarnation) | 16–23 | queued, ns |
+//! | 24–27 | part | 24–31 | at the store, ns |
 //! | 28–31 | zero | | |
 //! | 32–47 | tag | | |
 //!
@@ -339,6 +339,16 @@ pub struct JobHead {
     pub length: u32,
 }
 
+/// How long a job was at its node, by the node's clock. Both times are zero for a job that went to
+/// no store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// From its arrival until the job, or the first of its pieces, went to the store.
+    pub queued: Span,
+    /// From then until the node had the answer.
+    pub stored: Span,
+}
+
 /// An answer without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerHead {
@@ -348,6 +358,8 @@ pub struct AnswerHead {
     pub outcome: Result<(), Fault>,
     /// Bytes of payload.
     pub length: u32,
+    /// How long it was at the node.
+    pub stay: Stay,
 }
 
 /// The head of a frame.
@@ -405,6 +417,8 @@ impl AnswerHead {
         bytes[1] = self.outcome.err().map_or(0, |fault| fault as u8);
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.ticket.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.stay.queued.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.stay.stored.0.to_le_bytes());
         bytes
     }
 }
@@ -448,7 +462,7 @@ impl Head for RequestHead {
 }
 
 impl Head for ReplyHead {
-    const LENGTH: usize = 16;
+    const LENGTH: usize = 32;
 
     fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
         let length = u32_at(bytes, 4);
@@ -456,7 +470,7 @@ impl Head for ReplyHead {
             return Err(FrameError::Reserved);
         }
         match bytes[0] {
-            0 => message(length, bytes[1] == 0 && bytes[8..16] == [0; 8]).map(Self::Message),
+            0 => message(length, bytes[1] == 0 && bytes[8..32] == [0; 24]).map(Self::Message),
             1 if length as usize > PAYLOAD_MAX => {
                 Err(FrameError::TooLong { length, maximum: PAYLOAD_MAX })
             }
@@ -464,6 +478,7 @@ impl Head for ReplyHead {
                 ticket: u64_at(bytes, 8),
                 outcome: if bytes[1] == 0 { Ok(()) } else { Err(Fault::from_number(bytes[1])) },
                 length,
+                stay: Stay { queued: Span(u64_at(bytes, 16)), stored: Span(u64_at(bytes, 24)) },
             })),
             kind => Err(FrameError::Kind(kind)),
         }

@@ -24,6 +24,7 @@ use crate::cluster::message::NodeInfo;
 use crate::recording::Batch;
 use crate::stats::latency::RequestLatency;
 use crate::stats::message::{GatewayCounts, GatewayPressure};
+use crate::stats::path::PathTimes;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
@@ -112,6 +113,11 @@ pub enum FromGateway {
     Latency(Vec<RequestLatency>),
     /// The answer to [`ToGateway::Record`].
     Recorded(Batch),
+    /// Where requests spent their latencies since the gateway's process began, by tenant: follows
+    /// [`Self::Latency`] with the tenants for which that has changed since the last policy or
+    /// report on this connection, if there are any. The empty name is that of requests without a
+    /// tenant.
+    Paths(Vec<(String, PathTimes)>),
 }
 
 /// A volume whose parts do not belong together.

@@ -399,6 +399,7 @@ impl<B, T: Threading> Node<B, T> {
             }
             follow(request, &mut behind);
             if !request.is_piece {
+                request.finished = now;
                 visit.record(now, request);
             }
             let (arrived, dispatched) = (request.arrived, request.dispatched);

@@ -50,13 +50,15 @@ use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use latency::{Latencies, PeerLatency};
 use message::{AnsweredRequests, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
 use node::NodeStats;
-use reading::{FlowMeter, Meter};
+use path::PathTimes;
+use reading::{FlowMeter, Meter, PathMeter};
 
 pub mod delays;
 pub mod latency;
 pub mod message;
 pub(crate) mod minute;
 mod node;
+pub mod path;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -120,6 +122,8 @@ struct GatewayStats {
     /// By reason.
     turned_away_for: BTreeMap<String, Meter>,
     latency: PeerLatency,
+    /// Where requests spent their latencies, by index in the policy.
+    paths: Vec<PathMeter>,
     /// Bytes that are in use, and those that may be.
     memory: (u64, u64),
     /// Without the flows, which are above.
@@ -204,6 +208,7 @@ impl ClusterStats {
         for gateway in &mut self.gateways {
             gateway.tenants = moved(&earlier, &self.indexes, &mut gateway.tenants);
             gateway.latency.retain(&self.indexes);
+            gateway.paths = moved(&earlier, &self.indexes, &mut gateway.paths);
         }
         let of = |tenant| TenantParameters::of(policy, tenant);
         self.parameters = policy.tenants.iter().map(of).collect();
@@ -256,6 +261,7 @@ impl ClusterStats {
             FromGateway::Faults(faults) => gateway.volume_faults = faults,
             FromGateway::Pressure(pressure) => gateway.on_pressure(pressure),
             FromGateway::Latency(latency) => gateway.latency.read(latency, &self.indexes),
+            FromGateway::Paths(paths) => gateway.on_paths(now, paths, &self.indexes),
             // The controller has passed it on.
             FromGateway::Recorded(_) => {}
             FromGateway::Disconnect => {
@@ -380,6 +386,21 @@ impl GatewayStats {
         let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
         counts.into_iter().chain(kinds).for_each(Meter::replace);
         self.latency.replace();
+        self.paths.iter_mut().for_each(PathMeter::replace);
+    }
+
+    fn on_paths(
+        &mut self,
+        now: Time,
+        paths: Vec<(String, PathTimes)>,
+        indexes: &BTreeMap<String, usize>,
+    ) {
+        for (tenant, times) in paths {
+            let index = indexes.get(&tenant);
+            if let Some(meter) = index.and_then(|index| self.paths.get_mut(*index)) {
+                meter.read(now, times);
+            }
+        }
     }
 
     fn on_pressure(&mut self, pressure: GatewayPressure) {

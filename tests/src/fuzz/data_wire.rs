@@ -9,7 +9,7 @@ use tidegate_model::cluster::{Geometry, Uuid};
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::data::{
     AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, LinkIdentity,
-    LinkKind, MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode,
+    LinkKind, MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, Stay, ToNode,
     VERSION, decode, encode,
 };
 
@@ -198,7 +198,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         add(3, [head.to_bytes().to_vec(), payload, head.to_bytes().to_vec()].concat());
     }
     for outcome in [Ok(()), Err(Fault::NoSpace)] {
-        let answer = AnswerHead { ticket: 9, outcome, length: 5 };
+        let answer = AnswerHead { ticket: 9, outcome, length: 5, stay: Stay::default() };
         add(0, [&answer.to_bytes()[..], b"12345", &answer.to_bytes()].concat());
     }
     seeds

@@ -6,6 +6,7 @@ use tidegate_model::{Rule, Waits};
 use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::stats::delays::stages::{DelaysAtStage, StageGate, StageWaits};
 use tidegate_proto::stats::delays::{Cause, Delays, DelaysAtDataNode};
+use tidegate_proto::stats::path::{PathDelays, PathPart};
 
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
@@ -16,11 +17,13 @@ use tidegate_console::table::{Cell, Table};
 
 /// Explain why requests of a tenant were delayed in the last minute, and what would change it
 ///
-/// For each stage (a program under `tidegate run`), how long requests waited before their calls,
-/// and at which gate: the tenant's own limit, its share of a budget, or gates that the policy adds
-/// to channels. For each node of the cluster, how long requests were there, and what held them: the
-/// tenant's own limit, what is reserved for others, the turn of others, or the device and their own
-/// earlier requests. With --json, the answer is that of GET /v1/tenants/TENANT/delays.
+/// For requests over gateways, one sum of what clients waited: at the gateway, on the link, in the
+/// node's queue by rule, and at the store. For each stage (a program under `tidegate run`), how long
+/// requests waited before their calls, and at which gate: the tenant's own limit, its share of a
+/// budget, or gates that the policy adds to channels. For each node of the cluster, how long
+/// requests were there, and what held them: the tenant's own limit, what is reserved for others, the
+/// turn of others, or the device and their own earlier requests. With --json, the answer is that of
+/// GET /v1/tenants/TENANT/delays.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The tenant, by its name in the policy
@@ -49,6 +52,9 @@ fn render(delays: &Delays, paint: Paint) -> String {
             causes.map(|it| paragraph(it.gate.name(), it.permille, [&it.why, &it.help], paint));
         paragraphs.extend((!delays.stage_causes.is_empty()).then(|| causes.collect()));
     }
+    if let Some(path) = &delays.path {
+        paragraphs.push(path_summary(delays, path) + "\n" + &path_table(path, paint));
+    }
     // A tenant that is at stages alone has nothing to say of nodes.
     if delays.stages.is_empty() || !delays.nodes.is_empty() || !delays.data_nodes.is_empty() {
         paragraphs.push(summary(delays));
@@ -65,6 +71,44 @@ fn render(delays: &Delays, paint: Paint) -> String {
         paragraphs.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
     }
     paragraphs.join("\n")
+}
+
+/// A tenant's requests over gateways, and how long its clients waited.
+fn path_summary(delays: &Delays, path: &PathDelays) -> String {
+    format!(
+        "{}: {} requests over gateways in the last {}, {} each\n",
+        delays.tenant,
+        amounts::count(path.requests),
+        amounts::age(delays.span_ns),
+        path.mean_ns.map_or("-".into(), amounts::span),
+    )
+}
+
+/// Where a request spent its time, on average: the parts add up to the whole.
+fn path_table(path: &PathDelays, paint: Paint) -> String {
+    let mut table = Table::new().left("ON THE WAY").right("MEAN").right("PART");
+    for PathPart { place, ns } in &path.parts {
+        let name = match &**place {
+            "gateway" => "at the gateway",
+            "link" => "between gateway and node",
+            "limit" => "queue: its own limit",
+            "reservation" => "queue: reservations of others",
+            "turn" => "queue: turns of others",
+            "full" => "queue: own requests, full store",
+            "store" => "at the store",
+            other => other,
+        };
+        table.row([
+            name.into(),
+            Cell::from(ns.checked_div(path.requests).map_or("-".into(), amounts::span)),
+            amounts::permille(permille(*ns, path.total_ns)).into(),
+        ]);
+    }
+    table.render(paint, usize::MAX)
+}
+
+fn permille(part: u64, whole: u64) -> u64 {
+    (u128::from(part) * 1000).checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
 
 /// A tenant's requests at all stages together, and how long they waited there.
@@ -102,6 +146,10 @@ fn stages(stages: &[DelaysAtStage], paint: Paint) -> String {
             let sum = gates.iter().fold(0u64, |sum, gate| sum.saturating_add(waits.of(*gate)));
             Cell::from(sum.checked_div(waits.requests).map_or("-".into(), amounts::span))
         };
+        let program = match there.ended_ns {
+            Some(ended) => format!("{} (ended {} ago)", there.command, amounts::age(ended)),
+            None => there.command.clone(),
+        };
         table.row([
             there.stage.to_string().into(),
             there.host.as_str().into(),
@@ -112,7 +160,7 @@ fn stages(stages: &[DelaysAtStage], paint: Paint) -> String {
             mean(&[StageGate::BytesLimit, StageGate::OperationsLimit]),
             mean(&[StageGate::BytesShare, StageGate::OperationsShare]),
             mean(&[StageGate::Channel]),
-            there.command.as_str().into(),
+            program.into(),
         ]);
     }
     table.render(paint, usize::MAX)
@@ -304,6 +352,7 @@ mod tests {
             waits,
             mean_ns: Some(10_000_000),
             waiting_requests: 3,
+            ended_ns: None,
         };
         let cause = StageCause {
             gate: StageGate::OperationsLimit,
@@ -322,6 +371,40 @@ mod tests {
         operations limit, 90 %: its limit is used up
           help: raise the limit
         ");
+    }
+
+    #[test]
+    fn the_way_over_a_gateway_is_one_sum() {
+        let part = |place: &str, ns| PathPart { place: place.into(), ns };
+        let path = PathDelays {
+            requests: 2_000,
+            total_ns: 4_000_000_000,
+            mean_ns: Some(2_000_000),
+            parts: vec![
+                part("gateway", 200_000_000),
+                part("link", 800_000_000),
+                part("turn", 2_000_000_000),
+                part("store", 1_000_000_000),
+            ],
+        };
+        let (tenant, span_ns) = ("web".into(), 10 * Span::SECOND.0);
+        let delays = Delays { tenant, span_ns, path: Some(path), ..Delays::default() };
+        let shown = render(&delays, Paint::none());
+        let rows: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| line.split("  ").filter(|it| !it.is_empty()).collect())
+            .collect();
+        assert_eq!(rows[0], ["web: 2k requests over gateways in the last 10 s, 2 ms each"]);
+        let expected = [
+            ["at the gateway", "100 us", "5.0 %"],
+            ["between gateway and node", "400 us", "20 %"],
+            ["queue: turns of others", "1 ms", "50 %"],
+            ["at the store", "500 us", "25 %"],
+        ];
+        for (row, expected) in rows[3..].iter().zip(expected) {
+            let row: Vec<&str> = row.iter().map(|cell| cell.trim()).collect();
+            assert_eq!(row, expected, "{shown}");
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
-use tidegate_proto::controller::status::{MeasuredStatus, StageStatus, Status, Totals};
+use tidegate_proto::controller::status::{
+    EndedStageStatus, MeasuredStatus, StageStatus, Status, Totals,
+};
 use tidegate_proto::message::OperatorRequest;
 
 use crate::health::{self, DataPlanes, PeerHealth, TenantHealth, Warning, resources};
@@ -15,6 +17,9 @@ use tidegate_console::failure::Failure;
 use tidegate_console::operator::{self, Operator};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Align, Cell, Table};
+
+/// The most ended stages on the screen; the JSON has them all.
+const ENDED_MAX: usize = 8;
 
 /// Show how the controller, the tenants, the stages and the cluster fare
 ///
@@ -72,6 +77,9 @@ impl Screen {
         }
         if !status.stages.is_empty() {
             paragraphs.push(self.stages(&status.stages));
+        }
+        if !status.ended_stages.is_empty() {
+            paragraphs.push(self.ended_stages(&status.ended_stages));
         }
         if let Some(cluster) = &status.cluster {
             if !cluster.nodes.is_empty() || cluster.data_nodes.is_empty() {
@@ -185,6 +193,30 @@ impl Screen {
             .left("COMMAND");
         for stage in stages {
             table.row(stage_row(stage));
+        }
+        table.render(self.paint, self.width)
+    }
+
+    /// Stages that ended in the last minute.
+    fn ended_stages(self, stages: &[EndedStageStatus]) -> String {
+        let mut table = Table::new()
+            .right("ENDED STAGE")
+            .each_left(["TENANT", "AGO"])
+            .each_right(["REQUESTS", "BYTES", "MEAN WAIT"])
+            .left("COMMAND");
+        for stage in stages.iter().take(ENDED_MAX) {
+            let waits = &stage.waits;
+            let mean = waits.total_ns().checked_div(waits.requests);
+            let tenant = if stage.tenant.is_empty() { "(rules)" } else { &stage.tenant };
+            table.row([
+                stage.id.to_string().into(),
+                tenant.into(),
+                amounts::age(stage.ended_ns).into(),
+                amounts::count(waits.requests).into(),
+                amounts::bytes(waits.bytes).into(),
+                mean.map_or("-".into(), amounts::span).into(),
+                stage.command.as_str().into(),
+            ]);
         }
         table.render(self.paint, self.width)
     }
@@ -402,4 +434,84 @@ fn stage_row(stage: &StageStatus) -> [Cell; 9] {
         Cell::toned(tone, covered.permille().map_or("-".into(), amounts::permille)),
         stage.command.as_str().into(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proto::controller::status::{HeldStatus, PromiseStatus, ResourceStatus};
+    use tidegate_proto::stats::delays::stages::StageWaits;
+
+    use super::*;
+
+    /// The cells of each line of the status, without the blanks around them.
+    fn lines(status: &Status) -> Vec<String> {
+        let screen = Screen { paint: Paint::none(), width: usize::MAX };
+        let shown = screen.render(status, "socket");
+        let cells = |line: &str| {
+            let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+            cells.collect::<Vec<_>>().join(" | ")
+        };
+        shown.lines().map(cells).collect()
+    }
+
+    #[test]
+    fn a_resource_is_shown_with_its_promises() {
+        let held = HeldStatus { by: "operations_share".into(), permille: 700, wait_ns: 7 };
+        let ml = PromiseStatus {
+            name: "ml".into(),
+            group: Some("team".into()),
+            limit_operations_per_second: Some(30),
+            operations_per_second: 25,
+            bytes_per_second: Some(1 << 20),
+            is_met: true,
+            held: Some(held),
+            ..PromiseStatus::default()
+        };
+        let team = PromiseStatus {
+            name: "team".into(),
+            reservation_operations_per_second: Some(100),
+            reservation_bytes_per_second: Some(10 << 20),
+            operations_per_second: 25,
+            bytes_per_second: Some(1 << 20),
+            ..PromiseStatus::default()
+        };
+        let files = ResourceStatus {
+            name: "files".into(),
+            guarded_by: "stages".into(),
+            capacity_operations_per_second: Some(1000),
+            tenants: vec![ml],
+            groups: vec![team],
+            ..ResourceStatus::default()
+        };
+        let shown = lines(&Status { resources: vec![files], ..Status::default() });
+        for line in [
+            "RESOURCE | PROMISED TO | RESERVED | LIMIT | MEASURED | MET | HELD BY",
+            "files | all, at stages | 1k iops",
+            "files | ml (team) | - | 30 iops | 25 iops | - | operations share 70 %",
+            "files | group team | 10 MiB/s, 100 iops | - | 1 MiB/s, 25 iops | NO | -",
+        ] {
+            assert!(shown.iter().any(|it| it == line), "{line}: {shown:#?}");
+        }
+    }
+
+    #[test]
+    fn an_ended_stage_is_shown() {
+        let waits = StageWaits {
+            requests: 10,
+            bytes: 4 << 20,
+            channel_ns: 20_000_000,
+            ..StageWaits::default()
+        };
+        let ended = EndedStageStatus {
+            id: 7,
+            tenant: "web".into(),
+            command: "fio".into(),
+            ended_ns: 20_000_000_000,
+            waits,
+            ..EndedStageStatus::default()
+        };
+        let shown = lines(&Status { ended_stages: vec![ended], ..Status::default() });
+        let line = "7 | web | 20 s | 10 | 4 MiB | 2 ms | fio";
+        assert!(shown.iter().any(|it| it == line), "{shown:#?}");
+    }
 }

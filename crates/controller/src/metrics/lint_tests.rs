@@ -11,7 +11,9 @@ use tidegate_proto::cluster::status::{
     FaultStatus, NodeStatus, OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
 use tidegate_proto::controller::Waits;
-use tidegate_proto::controller::status::{MeasuredStatus, Status, TenantStatus};
+use tidegate_proto::controller::status::{
+    MeasuredStatus, PromiseStatus, ResourceStatus, Status, TenantStatus,
+};
 use tidegate_proto::stats::latency::{self, Latencies, LatencyCounts};
 
 use super::*;
@@ -137,12 +139,21 @@ fn everything() -> Survey {
     let tenant =
         TenantStatus { name: "oltp".into(), wait_p99_ns: Some(1), ..TenantStatus::default() };
     let measured = MeasuredStatus { latency_p99_ns: Some(1), ..MeasuredStatus::default() };
-    let status = Status {
-        tenants: vec![tenant],
-        cluster: Some(cluster),
-        measured: Some(measured),
-        ..Status::default()
+    let promise = |name: &str| PromiseStatus {
+        name: name.into(),
+        reservation_bytes_per_second: Some(1),
+        bytes_per_second: Some(1),
+        ..PromiseStatus::default()
     };
+    let resource = ResourceStatus {
+        name: "cluster".into(),
+        tenants: vec![promise("oltp")],
+        groups: vec![promise("team")],
+        ..ResourceStatus::default()
+    };
+    let (tenants, resources) = (vec![tenant], vec![resource]);
+    let (cluster, measured) = (Some(cluster), Some(measured));
+    let status = Status { tenants, resources, cluster, measured, ..Status::default() };
     // 60 waits of less than 64 ns, 39 of up to 2 ms, and one of minutes.
     let mut counts = vec![0; 256];
     counts[0] = 60;

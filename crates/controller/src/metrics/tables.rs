@@ -4,7 +4,7 @@ use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, FaultStatus, GatewayStatus, NodeStatus,
     OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
-use tidegate_proto::controller::status::{MeasuredStatus, Status, TenantStatus};
+use tidegate_proto::controller::status::{MeasuredStatus, PromiseStatus, Status, TenantStatus};
 
 /// The metrics of one kind of thing, in the order in which they are written, and their labels.
 pub(super) struct MetricTable<T: 'static, const LABELS: usize> {
@@ -141,6 +141,44 @@ tables! {
             "Total waiting time of requests at the tenant's buckets.";
         GaugeSeconds "tenant_wait_p99" = tenant.wait_p99_ns,
             "99th percentile of waiting times in the last period.";
+    }
+
+    /// A tenant's promise on a named resource, and what the tenant had of it.
+    RESOURCE_TENANT(promise: PromiseStatus) ["resource", "tenant"] {
+        Gauge "resource_tenant_reservation_operations_per_second" =
+            promise.reservation_operations_per_second,
+            "Operations per second of the resource that are reserved for the tenant.";
+        Gauge "resource_tenant_reservation_bytes_per_second" = promise.reservation_bytes_per_second,
+            "Bytes per second of the resource that are reserved for the tenant.";
+        Gauge "resource_tenant_limit_operations_per_second" = promise.limit_operations_per_second,
+            "The most operations per second of the resource that the tenant gets.";
+        Gauge "resource_tenant_limit_bytes_per_second" = promise.limit_bytes_per_second,
+            "The most bytes per second of the resource that the tenant gets.";
+        Gauge "resource_tenant_operations_per_second" = promise.operations_per_second,
+            "Operations per second that the tenant had of the resource in the last period.";
+        Gauge "resource_tenant_bytes_per_second" = promise.bytes_per_second,
+            "Bytes per second that the tenant had of the resource in the last period.";
+        Gauge "resource_tenant_met" = promise.is_met,
+            "Whether the tenant had its reservation of the resource in the last period.";
+    }
+
+    /// The same of a group.
+    RESOURCE_GROUP(promise: PromiseStatus) ["resource", "group"] {
+        Gauge "resource_group_reservation_operations_per_second" =
+            promise.reservation_operations_per_second,
+            "Operations per second of the resource that are reserved for the group.";
+        Gauge "resource_group_reservation_bytes_per_second" = promise.reservation_bytes_per_second,
+            "Bytes per second of the resource that are reserved for the group.";
+        Gauge "resource_group_limit_operations_per_second" = promise.limit_operations_per_second,
+            "The most operations per second of the resource that the group gets.";
+        Gauge "resource_group_limit_bytes_per_second" = promise.limit_bytes_per_second,
+            "The most bytes per second of the resource that the group gets.";
+        Gauge "resource_group_operations_per_second" = promise.operations_per_second,
+            "Operations per second that the group had of the resource in the last period.";
+        Gauge "resource_group_bytes_per_second" = promise.bytes_per_second,
+            "Bytes per second that the group had of the resource in the last period.";
+        Gauge "resource_group_met" = promise.is_met,
+            "Whether the group had its reservation of the resource in the last period.";
     }
 
     /// The time that a tenant's requests waited at gates of stages, by cause.

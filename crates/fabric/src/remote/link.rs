@@ -133,6 +133,7 @@ impl NodeLink {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
+        job.times.sent = Some(now);
         let Job { tag, command, part, length, .. } = job;
         let offset = if command == Command::Flush { job.incarnation } else { job.offset };
         self.outgoing.push(&JobHead { ticket, tag, command, part, offset, length }.to_bytes());
@@ -262,6 +263,7 @@ impl NodeLink {
             return Err(refused(format!("a read of another length: ticket {ticket}")));
         }
         job.outcome = head.outcome;
+        job.times.stay = head.stay;
         job.buffer = payload;
         done.push(job);
         Ok(())

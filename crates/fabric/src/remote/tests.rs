@@ -7,12 +7,12 @@ use std::time::Duration;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::data::{
     AnswerHead, Assembler, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, SILENCE_MAX,
-    ToNode, VERSION, decode, encode,
+    Stay, ToNode, VERSION, decode, encode,
 };
 
 use super::*;
 use crate::buffer::Buffer;
-use crate::service::Command;
+use crate::service::{Command, JobTimes};
 use crate::stream::Address;
 use tidegate_model::cluster::{Geometry, Uuid};
 
@@ -143,7 +143,8 @@ impl Peer {
     }
 
     fn answer(&mut self, ticket: u64, outcome: Result<(), Fault>, payload: &[u8]) {
-        let head = AnswerHead { ticket, outcome, length: payload.len() as u32 };
+        let head =
+            AnswerHead { ticket, outcome, length: payload.len() as u32, stay: Stay::default() };
         self.stream.write_all(&[&head.to_bytes()[..], payload].concat()).unwrap();
     }
 }
@@ -163,7 +164,18 @@ fn job(ticket: u64, command: Command) -> Job {
     };
     let outcome = Ok(());
     let part = PartNumber(0);
-    Job { ticket, tag, command, part, incarnation: 0, offset: 8, length: 4, buffer, outcome }
+    Job {
+        ticket,
+        tag,
+        command,
+        part,
+        incarnation: 0,
+        offset: 8,
+        length: 4,
+        buffer,
+        outcome,
+        times: JobTimes::default(),
+    }
 }
 
 #[test]
@@ -430,7 +442,7 @@ fn a_node_that_makes_no_sense_is_left() {
     }
     let mut testbed = testbed();
     let mut peer = testbed.connected();
-    peer.stream.write_all(&[9; 16]).unwrap();
+    peer.stream.write_all(&[9; 32]).unwrap();
     testbed.until(|testbed| !testbed.remote.is_up());
 }
 

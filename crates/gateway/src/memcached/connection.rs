@@ -8,7 +8,7 @@ use tidegate_algo::classify::access::AccessClient;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::service::{Fault, Job, JobTimes};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Operation, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, OutputChunk, Pipeline};
@@ -423,6 +423,10 @@ impl worker::Frontend for Frontend {
 
     fn received_at((request, _): &Reply) -> Time {
         request.received_at
+    }
+
+    fn times((request, _): &Reply) -> JobTimes {
+        request.times
     }
 
     /// Requests for keys have no order across connections.

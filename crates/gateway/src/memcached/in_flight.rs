@@ -1,7 +1,7 @@
 //! Jobs in flight at nodes, and the connections that their replies are for.
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job};
+use tidegate_fabric::service::{Command, Job, JobTimes};
 use tidegate_model::{Class, ContextId, PartNumber, Tag, TenantId, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 
@@ -22,6 +22,8 @@ pub(crate) struct InFlightRequest {
     pub(super) ticket: Ticket,
     /// When it was read.
     pub(super) received_at: Time,
+    /// Set when it is complete.
+    pub(super) times: JobTimes,
     /// The bytes of the request, and those expected of its reply.
     pub(super) bytes: usize,
     /// The number of its keys.
@@ -48,8 +50,8 @@ impl InFlight {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        let request =
-            InFlightRequest { token, ticket: ask.ticket, received_at, bytes, keys: ask.keys };
+        let (ticket, keys, times) = (ask.ticket, ask.keys, JobTimes::default());
+        let request = InFlightRequest { token, ticket, received_at, times, bytes, keys };
         self.slots[slot as usize] = Some(request);
         let tag = Tag {
             tenant: ask.destination.tenant,
@@ -70,6 +72,7 @@ impl InFlight {
             length: ask.bytes.len() as u32,
             buffer: Buffer::from(ask.bytes),
             outcome: Ok(()),
+            times,
         }
     }
 
@@ -77,7 +80,7 @@ impl InFlight {
     pub(super) fn complete(&mut self, job: &Job) -> Option<InFlightRequest> {
         let request = self.slots.get_mut(usize::try_from(job.ticket).ok()?)?.take()?;
         self.free.push(job.ticket as u32);
-        Some(request)
+        Some(InFlightRequest { times: job.times, ..request })
     }
 
     /// The jobs of one connection.

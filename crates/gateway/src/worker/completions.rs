@@ -1,6 +1,9 @@
 //! Completed jobs: their counts, and the replies to clients.
 
 use super::{Client, Frontend, Worker, client_entry};
+use tidegate_fabric::service::JobTimes;
+use tidegate_proto::stats::path::PathTimes;
+
 use crate::clock;
 use crate::recorder::Answered;
 
@@ -22,7 +25,11 @@ impl<S: Frontend> Worker<S> {
             self.context.counts.add(volume, outcome);
             self.table.count(tenant).add(outcome);
             let received_at = S::received_at(&answer);
-            self.table.latency(tenant).record(operation, now.since(received_at));
+            let latency = now.since(received_at);
+            self.table.latency(tenant).record(operation, latency);
+            let JobTimes { sent, stay } = S::times(&answer);
+            let at_node = sent.map(|sent| (now.since(sent), stay));
+            self.table.path(tenant).add(&PathTimes::of(latency, at_node));
             match client_entry(&mut self.slots, token) {
                 Some(entry) => {
                     if let Some(log) = &mut log

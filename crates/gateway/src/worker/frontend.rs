@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::MemoryBudget;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::service::{Fault, Job, JobTimes};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::Time;
 
@@ -48,6 +48,9 @@ pub(crate) trait Frontend {
 
     /// When the request was read, by the clock of the worker's batches ([`Nodes::now`]).
     fn received_at(answer: &Self::Answer) -> Time;
+
+    /// The times of the request's job that was answered last.
+    fn times(answer: &Self::Answer) -> JobTimes;
 
     /// The volume of a reply and the extent of its request, if requests are recorded here.
     fn extent(&self, _answer: &Self::Answer) -> Option<(&str, Extent)> {

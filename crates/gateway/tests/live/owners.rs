@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::{Config, GatewayCounts, Limits, start};
+use tidegate_gateway::{Config, GatewayCounts, Limits, Node, start};
 use tidegate_model::{NodeId, Policy};
 use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
+use tidegate_proto::stats::path::PathTimes;
 use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
-use crate::memory::Memory;
+use crate::memory::{Behaviour, Memory};
+use crate::peer::{Peer, STAY};
 use crate::{PATIENCE, Testbed, config, eventually, here};
 
 /// The controller's end of the link to a gateway.
@@ -24,8 +28,10 @@ pub(crate) struct Controller {
     listener: UnixListener,
     stream: UnixStream,
     decoder: Decoder<FromGateway>,
-    /// The number of requests with a known latency, by tenant and operation.
-    latency: BTreeMap<(String, String), u64>,
+    /// Requests with a known latency, and the sum of these in ns, by tenant and operation.
+    latency: BTreeMap<(String, String), (u64, u64)>,
+    /// Where requests spent their latencies, by tenant.
+    paths: BTreeMap<String, PathTimes>,
     path: PathBuf,
 }
 
@@ -35,7 +41,8 @@ impl Controller {
         let path = folder.join("controller.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let stream = greeted(&listener);
-        Self { listener, stream, decoder: Decoder::new(), latency: BTreeMap::new(), path }
+        let (latency, paths) = (BTreeMap::new(), BTreeMap::new());
+        Self { listener, stream, decoder: Decoder::new(), latency, paths, path }
     }
 
     /// The same, and it has no policy.
@@ -57,7 +64,7 @@ impl Controller {
         self.send(&ToGateway::Policy { revision, policy });
     }
 
-    /// The next message of the gateway; those about latencies are only kept.
+    /// The next message of the gateway; those about times are only kept.
     fn receive(&mut self) -> FromGateway {
         let mut bytes = [0; 4096];
         loop {
@@ -65,8 +72,13 @@ impl Controller {
                 Some(FromGateway::Latency(latency)) => {
                     self.latency.extend(latency.into_iter().map(|it| {
                         assert!(it.counts.total_ns > 0, "{it:?}");
-                        ((it.tenant, it.operation), it.counts.requests())
+                        let counts = (it.counts.requests(), it.counts.total_ns);
+                        ((it.tenant, it.operation), counts)
                     }));
+                    continue;
+                }
+                Some(FromGateway::Paths(paths)) => {
+                    self.paths.extend(paths);
                     continue;
                 }
                 Some(message) => return message,
@@ -180,13 +192,68 @@ fn counts_are_sent_on_request_and_at_the_end() {
     drop((client, testbed.gateway));
     assert_eq!(controller.counts().volumes[0].requests, requests + 2);
     assert_eq!(controller.receive(), FromGateway::Disconnect);
-    assert_eq!(controller.latency.values().sum::<u64>(), requests + 2);
+    assert_eq!(controller.latency.values().map(|it| it.0).sum::<u64>(), requests + 2);
     let of = |tenant: &str, operation: &str| {
-        controller.latency.get(&(tenant.into(), operation.into())).copied().unwrap_or(0)
+        controller.latency.get(&(tenant.into(), operation.into())).map_or(0, |it| it.0)
     };
     let tenants = ["", "report"].map(|tenant| [of(tenant, "read"), of(tenant, "write")]);
     assert_eq!(tenants.as_flattened().iter().sum::<u64>(), requests + 2);
     assert!(tenants[1].iter().all(|requests| *requests >= 2), "{tenants:?}");
+}
+
+/// A volume over a node of this process and one behind a socket, which tells that each job was in
+/// its queue for 7 ns and at its store for 5 ns. The parts of a request's way add up to its
+/// latency, as the gateway's connection measured it; of sub-requests the last one alone counts.
+#[test]
+fn the_parts_of_the_way_add_up_to_the_latency() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [Memory::default(), Memory::default()];
+    let way = Address::Unix(folder.path().join("node.sock"));
+    let mut config = config(&folder, Limits::default(), 1);
+    config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
+    let there = Node::There { name: "far".into(), way: way.into() };
+    let gateway = start(config, &[Node::Here(Arc::new(nodes[0].clone())), there]).unwrap();
+    let testbed = Testbed { folder, nodes, gateway };
+    let peer = Peer::start(testbed.folder.path().join("node.sock"), testbed.nodes[1].clone());
+    eventually("the node", || testbed.gateway.unready().is_empty());
+    let mut controller = Controller::start(testbed.folder.path());
+    let mut client = Client::enter(&testbed, "striped@report", true);
+    let mut both = Client::enter(&testbed, "striped", true);
+    controller.apply(1, &["report", "striped-owner"], "");
+    eventually("the policy", || {
+        assert!(client.read(0, 512).is_ok());
+        testbed.nodes[0].last_owner() == "report"
+    });
+    controller.send(&ToGateway::Count);
+    controller.counts();
+    controller.send(&ToGateway::Count);
+    controller.counts();
+    let before = controller.paths["report"];
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert!(client.read(16 << 10, 512).is_ok());
+    }
+    let waited_ns = began.elapsed().as_nanos() as u64;
+    testbed.nodes[1].set(Behaviour::Later);
+    for _ in 0..10 {
+        assert!(both.read(0, 64 << 10).is_ok());
+    }
+    drop((client, both, testbed.gateway, peer));
+    controller.counts();
+    assert_eq!(controller.receive(), FromGateway::Disconnect);
+
+    let far = controller.paths["report"];
+    assert_eq!(far.requests - before.requests, 20);
+    assert_eq!(far.queue_ns - before.queue_ns, 20 * STAY.queued.0);
+    assert_eq!(far.store_ns - before.store_ns, 20 * STAY.stored.0);
+    let own_ns = far.total_ns() - before.total_ns();
+    assert!(own_ns <= waited_ns, "{own_ns} ns in the gateway, and {waited_ns} ns at the client");
+    assert_eq!(controller.paths["striped-owner"].requests, 10, "each once, over two nodes");
+    for (tenant, times) in &controller.paths {
+        let all = controller.latency.iter().filter(|((name, _), _)| name == tenant);
+        let latencies = all.map(|(_, (_, total_ns))| total_ns).sum::<u64>();
+        assert_eq!(times.total_ns(), latencies, "{tenant}: {times:?}");
+    }
 }
 
 #[test]

@@ -9,13 +9,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, JobTimes, Part, Service, Session};
+use tidegate_model::Span;
 use tidegate_proto::data::{
-    AnswerHead, Assembler, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, ToNode, VERSION,
-    decode, encode,
+    AnswerHead, Assembler, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, Stay, ToNode,
+    VERSION, decode, encode,
 };
 
 use crate::memory::Memory;
+
+/// How long each job is at such a node, it says.
+pub(crate) const STAY: Stay = Stay { queued: Span(7), stored: Span(5) };
 
 pub(crate) struct Peer {
     path: PathBuf,
@@ -87,7 +91,7 @@ impl CompletionSink for PeerSink {
                 job.outcome.is_ok() && matches!(job.command, Command::Read | Command::Map);
             let data = if has_data { &job.buffer[..] } else { &[] };
             let (ticket, outcome, length) = (job.ticket, job.outcome, data.len() as u32);
-            let head = AnswerHead { ticket, outcome, length }.to_bytes();
+            let head = AnswerHead { ticket, outcome, length, stay: STAY }.to_bytes();
             self.send(&[&head[..], data].concat());
         }
     }
@@ -173,5 +177,16 @@ fn job(head: JobHead, payload: &[u8]) -> Job {
         Command::Read => Buffer::with_length(length as usize),
         _ => Buffer::from(payload),
     };
-    Job { ticket, tag, command, part, incarnation, offset, length, buffer, outcome: Ok(()) }
+    Job {
+        ticket,
+        tag,
+        command,
+        part,
+        incarnation,
+        offset,
+        length,
+        buffer,
+        outcome: Ok(()),
+        times: JobTimes::default(),
+    }
 }

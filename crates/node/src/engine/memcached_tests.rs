@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink};
+use tidegate_fabric::service::{Command, CompletionSink, JobTimes};
 use tidegate_model::{Class, ContextId, CostModel, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
@@ -51,8 +51,18 @@ fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> W
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
     let part = PartNumber(0);
-    let job =
-        Job { ticket, tag, command, part, incarnation: 0, offset: 0, length, buffer, outcome };
+    let job = Job {
+        ticket,
+        tag,
+        command,
+        part,
+        incarnation: 0,
+        offset: 0,
+        length,
+        buffer,
+        outcome,
+        times: JobTimes::default(),
+    };
     let body = Body::new(job, owner.clone(), None);
     Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{CompletionSink, OpenPart, Part, Session};
+use tidegate_fabric::service::{CompletionSink, JobTimes, OpenPart, Part, Session};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::policy::Fallback;
 use tidegate_model::tag::CLASSES;
@@ -87,6 +87,7 @@ impl Client {
             length,
             buffer: Buffer::from(&vec![7; written][..]),
             outcome: Ok(()),
+            times: JobTimes::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
-use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, JobTimes, Part, Session};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_fabric::wire::{Received, Receiver};
 use tidegate_model::PartNumber;
@@ -256,8 +256,18 @@ impl Connection {
         let (buffer, outcome) = (payload, Ok(()));
         let (offset, incarnation) =
             if command == Command::Flush { (0, offset) } else { (offset, 0) };
-        let mut job =
-            Job { ticket, tag, command, part, incarnation, offset, length, buffer, outcome };
+        let mut job = Job {
+            ticket,
+            tag,
+            command,
+            part,
+            incarnation,
+            offset,
+            length,
+            buffer,
+            outcome,
+            times: JobTimes::default(),
+        };
         match self.parts.get(part.index()) {
             Some(Some(part)) => {
                 job.part = *part;
@@ -284,8 +294,8 @@ impl Connection {
                 Ok(()) if has_payload => job.buffer,
                 _ => Buffer::empty(),
             };
-            let Job { ticket, outcome, .. } = job;
-            let head = AnswerHead { ticket, outcome, length: buffer.len() as u32 };
+            let (ticket, outcome, stay) = (job.ticket, job.outcome, job.times.stay);
+            let head = AnswerHead { ticket, outcome, length: buffer.len() as u32, stay };
             self.outgoing.push(&head.to_bytes());
             self.outgoing.push_buffer(buffer);
         }

@@ -1,7 +1,7 @@
 //! The sync of all parts when a node ends.
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job};
+use tidegate_fabric::service::{Command, Job, JobTimes};
 use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
 use super::Medium;
@@ -30,5 +30,16 @@ fn flush(part: PartNumber) -> Job {
         delay: 0,
     };
     let (command, buffer, outcome) = (Command::Flush, Buffer::empty(), Ok(()));
-    Job { ticket: 0, tag, command, part, incarnation: 0, offset: 0, length: 0, buffer, outcome }
+    Job {
+        ticket: 0,
+        tag,
+        command,
+        part,
+        incarnation: 0,
+        offset: 0,
+        length: 0,
+        buffer,
+        outcome,
+        times: JobTimes::default(),
+    }
 }

@@ -56,8 +56,12 @@ impl Budgets {
                 waits,
                 mean_ns: waits.total_ns().checked_div(waits.requests),
                 waiting_requests,
+                ended_ns: None,
             });
         }
+        let ended = self.ended.delays(now, tenant);
+        ended.iter().for_each(|there| sum += there.waits);
+        stages.extend(ended);
         let mut causes: Vec<_> = StageGate::ALL
             .into_iter()
             .filter_map(|gate| {
@@ -76,6 +80,9 @@ impl Budgets {
         let mut sums = alloc::vec![StageWaits::default(); self.tenants.len()];
         for share in self.stages.values().flat_map(|stage| &stage.shares) {
             sums[share.tenant] += share.recent.sum(now);
+        }
+        if let Some(active) = &self.active {
+            self.ended.add_to(now, &mut sums, |name| active.name_index.tenant(name));
         }
         sums
     }

@@ -14,15 +14,13 @@
 //! # Bound
 //! A tenant that waits all the time at a stage has 13 entries there. One without requests has none.
 
-use alloc::collections::VecDeque;
-
 use tidegate_model::gate::Unit;
 use tidegate_model::{Policy, Time};
 
 use super::window_stats::TrafficCounters;
 use crate::stats::delays::permille;
 use crate::stats::delays::stages::{StageGate, StageWaits};
-use crate::stats::minute::{MINUTE, SEGMENT};
+use crate::stats::minute::Recent;
 
 /// A limit of which so much is in force, in thousandths, sets the rate: changes by a hundredth are
 /// not sent to stages.
@@ -31,8 +29,7 @@ const AT_LIMIT_PERMILLE: u64 = 980;
 /// A tenant's waits at one stage in the last minute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecentWaits {
-    /// When each entry began; the latest last.
-    entries: VecDeque<(Time, StageWaits)>,
+    minute: Recent<StageWaits>,
     /// The growth by the report at hand.
     fresh: StageWaits,
     /// Waits that buckets counted and channels did not yet.
@@ -58,31 +55,17 @@ impl RecentWaits {
 
     /// Adds the growth by a report at `now` to the minute.
     pub(super) fn add(&mut self, now: Time) {
-        let fresh = core::mem::take(&mut self.fresh);
-        while self.entries.front().is_some_and(|(began, _)| now.since(*began) > MINUTE) {
-            self.entries.pop_front();
-        }
-        if fresh == StageWaits::default() {
-            return;
-        }
-        match self.entries.back_mut().filter(|(began, _)| now.since(*began) <= SEGMENT) {
-            Some((_, sum)) => *sum += fresh,
-            None => self.entries.push_back((now, fresh)),
-        }
+        self.minute.add(now, core::mem::take(&mut self.fresh));
     }
 
     /// The minute alone, for a share under a later policy whose counters begin anew.
     pub(super) fn under_later_policy(&self) -> Self {
-        Self { entries: self.entries.clone(), ..Self::default() }
+        Self { minute: self.minute.clone(), ..Self::default() }
     }
 
     /// The waits of the last minute.
     pub(super) fn sum(&self, now: Time) -> StageWaits {
-        let entries = self.entries.iter().filter(|(began, _)| now.since(*began) <= MINUTE);
-        entries.fold(StageWaits::default(), |mut sum, (_, waits)| {
-            sum += *waits;
-            sum
-        })
+        self.minute.sum(now)
     }
 }
 
@@ -144,7 +127,7 @@ mod tests {
             recent.add(Time(tenth * Span::SECOND.0 / 10));
         }
         let now = Time(300 * Span::SECOND.0);
-        assert!(recent.entries.len() <= 13, "{}", recent.entries.len());
+        assert!(recent.minute.parts() <= 13, "{}", recent.minute.parts());
         let sum = recent.sum(now);
         assert!((540..=600).contains(&sum.requests), "{}", sum.requests);
         assert_eq!((sum.bytes_limit_ns, sum.channel_ns), (sum.requests * 100, 0));

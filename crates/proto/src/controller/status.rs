@@ -52,6 +52,9 @@ pub struct Status {
     pub resources: Vec<ResourceStatus>,
     /// The connected stages, by number.
     pub stages: Vec<StageStatus>,
+    /// Stages that ended in the last minute, the latest first, up to 256.
+    #[serde(default)]
+    pub ended_stages: Vec<EndedStageStatus>,
     /// The storage nodes and what tenants get there, if there is a cluster.
     pub cluster: Option<ClusterStatus>,
 }
@@ -308,6 +311,28 @@ pub struct StageStatus {
     pub interval_operations_per_second: u64,
     /// The traffic that passed its gates, and the traffic that did not.
     pub coverage: CoverageStatus,
+}
+
+/// A stage that ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct EndedStageStatus {
+    /// Its number.
+    pub id: u64,
+    /// The process that held its connection.
+    pub pid: u32,
+    /// The machine's name.
+    pub host: String,
+    /// Its command, shortened.
+    pub command: String,
+    /// The tenant it acted for, or empty.
+    pub tenant: String,
+    /// Why it ended, for people.
+    pub reason: String,
+    /// How long ago.
+    pub ended_ns: u64,
+    /// Requests of all its tenants in its last minute, and how long gates held them.
+    pub waits: StageWaits,
 }
 
 /// The traffic that passed a stage's gates, and the traffic that did not.

@@ -21,8 +21,8 @@ impl Payload for alloc::vec::Vec<u8> {
 /// Takes bytes as they arrive and gives out frames with heads `H` and payloads `P`.
 ///
 /// ```
-/// use tidegate_proto::data::{AnswerHead, Assembler, ReplyHead};
-/// let head = AnswerHead { ticket: 7, outcome: Ok(()), length: 2 };
+/// use tidegate_proto::data::{AnswerHead, Assembler, ReplyHead, Stay};
+/// let head = AnswerHead { ticket: 7, outcome: Ok(()), length: 2, stay: Stay::default() };
 /// let bytes = [&head.to_bytes()[..], b"ab"].concat();
 /// let mut assembler = Assembler::<ReplyHead, Vec<u8>>::new();
 /// let (mut first, mut rest) = bytes.split_at(17);

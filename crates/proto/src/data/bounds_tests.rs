@@ -28,8 +28,8 @@ fn job(command: Command, length: u32) -> [u8; 48] {
     JobHead { ticket: 1, tag, command, part: PartNumber(2), offset: 3, length }.to_bytes()
 }
 
-fn answer(length: u32) -> [u8; 16] {
-    AnswerHead { ticket: 1, outcome: Ok(()), length }.to_bytes()
+fn answer(length: u32) -> [u8; 32] {
+    AnswerHead { ticket: 1, outcome: Ok(()), length, stay: Stay::default() }.to_bytes()
 }
 
 #[test]
@@ -42,13 +42,15 @@ fn both_sides_know_the_same_bounds() {
 #[test]
 fn golden_bytes_of_every_fault() {
     for (number, fault) in FAULTS {
-        let head = AnswerHead { ticket: 0x0102, outcome: Err(fault), length: 0 };
-        let golden = [1, number, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0];
+        let stay = Stay::default();
+        let head = AnswerHead { ticket: 0x0102, outcome: Err(fault), length: 0, stay };
+        let mut golden = [0; 32];
+        (golden[..2].copy_from_slice(&[1, number]), golden[8..10].copy_from_slice(&[2, 1]));
         assert_eq!(head.to_bytes(), golden);
         assert_eq!(ReplyHead::parse(&golden), Ok(ReplyHead::Answer(head)));
         assert_eq!(Fault::from_number(number), fault);
     }
-    let good = AnswerHead { ticket: 0, outcome: Ok(()), length: 0 };
+    let good = AnswerHead { ticket: 0, outcome: Ok(()), length: 0, stay: Stay::default() };
     assert_eq!(good.to_bytes()[..2], [1, 0]);
     assert_eq!(ReplyHead::parse(&good.to_bytes()), Ok(ReplyHead::Answer(good)));
     // A later version's.
@@ -116,7 +118,7 @@ fn a_payload_is_as_long_as_its_bound_and_no_longer() {
 fn a_message_is_as_long_as_its_bound_and_no_longer() {
     let head = |bytes: &mut [u8], length: u32| bytes[4..8].copy_from_slice(&length.to_le_bytes());
     let most = MESSAGE_MAX as u32;
-    let (mut request, mut reply) = ([0; 48], [0; 16]);
+    let (mut request, mut reply) = ([0; 48], [0; 32]);
     for length in [0, 2, most] {
         head(&mut request, length);
         head(&mut reply, length);
@@ -145,8 +147,8 @@ fn every_reserved_byte_is_looked_at() {
         bad[at] = 0x80;
         assert_eq!(RequestHead::parse(&bad), Err(FrameError::Reserved), "byte {at} of a message");
     }
-    for at in [1, 2, 3].into_iter().chain(8..16) {
-        let mut bad = [0; 16];
+    for at in [1, 2, 3].into_iter().chain(8..32) {
+        let mut bad = [0; 32];
         bad[at] = 0x80;
         assert_eq!(ReplyHead::parse(&bad), Err(FrameError::Reserved), "byte {at} of a message");
     }
@@ -192,7 +194,9 @@ fn messages_are_appended_up_to_their_bound() {
     assert_eq!(error, Err(FrameError::TooLong { length, maximum: MESSAGE_MAX }));
     assert_eq!(out, before);
     encode::<ReplyHead, _>(&FromNode::Alive, &mut out).unwrap();
-    assert_eq!(out[before.len()..], [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
+    let mut golden = [0; 33];
+    (golden[4], golden[32]) = (1, 3);
+    assert_eq!(out[before.len()..], golden);
 }
 
 #[test]

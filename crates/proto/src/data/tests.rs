@@ -51,14 +51,19 @@ fn golden_frames_of_version_four() {
     ];
     assert_eq!(job.to_bytes(), golden);
     assert_eq!(RequestHead::parse(&golden), Ok(RequestHead::Job(job)));
-    let answer = AnswerHead { ticket: 7, outcome: Err(Fault::NoSpace), length: 258 };
-    let golden = [1, 3, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+    let stay = Stay { queued: Span(0x0102_0304_0506), stored: Span(9) };
+    let answer = AnswerHead { ticket: 7, outcome: Err(Fault::NoSpace), length: 258, stay };
+    #[rustfmt::skip]
+    let golden = [
+        1, 3, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+        6, 5, 4, 3, 2, 1, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
+    ];
     assert_eq!(answer.to_bytes(), golden);
     assert_eq!(ReplyHead::parse(&golden), Ok(ReplyHead::Answer(answer)));
 }
 
 #[test]
-fn golden_messages_of_version_three() {
+fn golden_messages_of_version_four() {
     fn payload<H: Head, M: Serialize>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
         encode::<H, M>(message, &mut out).unwrap();
@@ -151,9 +156,10 @@ fn a_long_range_without_payload_is_no_long_frame() {
 #[test]
 fn nothing_behind_a_bad_frame_is_trusted() {
     let mut assembler = Assembler::<ReplyHead, Vec<u8>>::new();
-    let mut bytes = &[9; 16][..];
+    let mut bytes = &[9; 32][..];
     let error = assembler.next(&mut bytes).unwrap_err();
-    let good = AnswerHead { ticket: 0, outcome: Ok(()), length: 0 }.to_bytes();
+    let good =
+        AnswerHead { ticket: 0, outcome: Ok(()), length: 0, stay: Stay::default() }.to_bytes();
     assert_eq!(assembler.next(&mut &good[..]), Err(error));
 }
 

@@ -12,7 +12,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{PeriodNumber, Span, TenantIndex, Time, Waits};
 
 use super::shards::Shards;
-use super::tenant::{Counters, Tenant};
+use super::tenant::{Counters, Tenant, served};
 use super::threads::Threading;
 use crate::cluster::message::{
     FromNode, Grant, NodeReport, Plan, RoundId, Share, TenantPlan, UNITS,
@@ -361,11 +361,31 @@ impl PeriodGrants {
         FromNode::Unrenewed { revision: self.revision, serial: grant.serial }
     }
 
-    /// The answer to a grant.
+    /// The answer to a grant: the share in force of each tenant that it names, in its period.
     fn granted<J, T: Threading>(&self, grant: &Grant, shards: &Shards<J, T>) -> FromNode {
         let [shares, bytes] = UNITS.map(|unit| {
             let named = shares_of(grant, unit).iter();
-            named.filter_map(|share| self.in_force(grant, (unit, share), shards)).collect()
+            let named =
+                named.filter_map(|share| Some((share, self.tenants.get(share.tenant.index())?)));
+            let named: Vec<(&Share, &Tenant)> = named.collect();
+            let (is_present, is_next) = (self.is_present(grant), self.is_next(grant));
+            let served = match is_present {
+                true => {
+                    let slots: Vec<Slot> = named.iter().map(|(_, tenant)| tenant.slot).collect();
+                    shards.read_each(&slots, |scheduler, slot| served(scheduler, (unit, slot)))
+                }
+                false => alloc::vec![0; named.len()],
+            };
+            let in_force = |((share, tenant), served): (&(&Share, &Tenant), u64)| {
+                let counts = match is_present {
+                    true => tenant.holds,
+                    false => tenant.upcoming(self.coming, self.lease, self.fallback),
+                };
+                let counts = counts.of(unit);
+                let (reserved, allowed) = (counts.reserved.max(served), counts.allowed.max(served));
+                (is_present || is_next).then_some(Share { tenant: share.tenant, reserved, allowed })
+            };
+            named.iter().zip(served).filter_map(in_force).collect()
         });
         FromNode::Granted { revision: self.revision, serial: grant.serial, shares, bytes }
     }
@@ -387,17 +407,27 @@ impl PeriodGrants {
                 shards.grant(now, tenant.slot, tenant.slot_grant());
             }
         }
+        let mut changed = Vec::new();
         for (unit, share) in all_shares(grant) {
-            let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
+            let index = share.tenant.index();
+            let Some(tenant) = self.tenants.get_mut(index) else { continue };
             let counts = tenant.counts(unit, share);
             *tenant.holds.of_mut(unit) = counts;
-            shards.grant(now, tenant.slot, tenant.slot_grant());
+            changed.push(index);
             // The period had begun before the grant came that says with what it begins.
             if grant.lease > 0 {
                 let unnamed = tenant.unnamed();
                 *tenant.first.get_or_insert(unnamed).of_mut(unit) = counts;
             }
         }
+        // A tenant that is named in both units is changed once, with both.
+        changed.sort_unstable();
+        changed.dedup();
+        let grants = changed.iter().map(|index| {
+            let tenant = &self.tenants[*index];
+            (tenant.slot, tenant.slot_grant())
+        });
+        shards.grant_all(now, &grants.collect::<Vec<_>>());
         if grant.lease > 0 {
             (self.lease, self.leased) = (self.lease.max(grant.lease), grant.serial);
         }
@@ -415,26 +445,6 @@ impl PeriodGrants {
             let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
             *tenant.coming.of_mut(unit) = tenant.counts(unit, share);
         }
-    }
-
-    /// The share in force for a tenant that a grant names, in the grant's period.
-    fn in_force<J, T: Threading>(
-        &self,
-        grant: &Grant,
-        (unit, share): (Unit, &Share),
-        shards: &Shards<J, T>,
-    ) -> Option<Share> {
-        let tenant = self.tenants.get(share.tenant.index())?;
-        let (counts, served) = if self.is_present(grant) {
-            (tenant.holds, tenant.served(unit, shards))
-        } else if self.is_next(grant) {
-            (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
-        } else {
-            return None;
-        };
-        let counts = counts.of(unit);
-        let (reserved, allowed) = (counts.reserved.max(served), counts.allowed.max(served));
-        Some(Share { tenant: share.tenant, reserved, allowed })
     }
 
     /// The counters of all tenants so far.

@@ -3,8 +3,8 @@
 use tidegate_algo::scheduling::scheduler::{RequestCost, Slot};
 use tidegate_model::{Class, CostModel, Tag, Time};
 
-use crate::data::Command;
 use crate::data::pieces::PIECE;
+use crate::data::{Command, Stay};
 use crate::stats::latency::operation_index;
 
 /// A request at a node, from its arrival until it is finished. `B` is the data that the caller
@@ -33,6 +33,8 @@ pub struct NodeRequest<B> {
     /// queue.
     pub(super) arrived: Time,
     pub(super) dispatched: Time,
+    /// When the node had its answer.
+    pub(super) finished: Time,
     /// The index in [`OPERATIONS`](crate::stats::latency::OPERATIONS).
     pub(super) operation: u8,
     /// It is a piece of a larger request, which is not answered when the piece is finished.
@@ -70,6 +72,7 @@ impl<B> NodeRequest<B> {
             since: None,
             arrived: Time::ZERO,
             dispatched: Time::MAX,
+            finished: Time::ZERO,
             operation: operation_index(tag.operation) as u8,
             is_piece: false,
         }
@@ -106,6 +109,15 @@ impl<B> NodeRequest<B> {
     #[inline]
     pub fn count(&self) -> u32 {
         if self.command == Command::KeyValue { self.cost.cost } else { 1 }
+    }
+
+    /// How long it was at the node, once it is finished.
+    pub fn stay(&self) -> Stay {
+        let dispatched = self.dispatched.min(self.finished);
+        Stay {
+            queued: dispatched.since(self.arrived),
+            stored: self.finished.since(dispatched.max(self.arrived)),
+        }
     }
 
     /// Whether its cost is the time that it takes, which is known afterwards.

@@ -14,15 +14,14 @@ use alloc::vec::Vec;
 
 use tidegate_algo::capacity::estimate::{Demand, DemandSample};
 use tidegate_algo::scheduling::scheduler::{
-    Amounts, ByteCounters, PeriodGrant, Slot, SlotCounters,
+    Amounts, ByteCounters, PeriodGrant, Scheduler, Slot, SlotCounters,
 };
 use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, TenantIndex, Time, Waits};
 
-use super::shards::{Shards, SlotGrant};
-use super::threads::Threading;
+use super::shards::SlotGrant;
 use crate::cluster::message::{NodeReport, Share, TenantPlan, TenantReport, UNITS};
 use crate::data::pieces::PIECE;
 
@@ -107,6 +106,14 @@ impl Mix {
         };
         let Amounts { operations, bytes } = self.amounts;
         Amounts { operations: part(operations), bytes: part(bytes) }
+    }
+}
+
+/// The tokens that a slot used in this period.
+pub(super) fn served<J>(scheduler: &Scheduler<J>, (unit, slot): (Unit, Slot)) -> u64 {
+    match unit {
+        Unit::Operations => scheduler.served(slot),
+        Unit::Bytes => scheduler.byte_counters(slot).map_or(0, |counters| counters.served),
     }
 }
 
@@ -206,15 +213,6 @@ impl Tenant {
             bytes.reserved = units.reserved.saturating_mul(OPERATION_TOKENS_MAX);
         }
         SlotGrant { units, bytes: self.plan.bytes.map(|_| bytes) }
-    }
-
-    /// The tokens that it used in this period.
-    pub(super) fn served<J, T: Threading>(&self, unit: Unit, shards: &Shards<J, T>) -> u64 {
-        let slot = self.slot;
-        shards.read(slot.shard(), |scheduler| match unit {
-            Unit::Operations => scheduler.served(slot),
-            Unit::Bytes => scheduler.byte_counters(slot).map_or(0, |counters| counters.served),
-        })
     }
 
     /// Estimates its demand from what happened in the last `interval`.

@@ -37,6 +37,7 @@ use tidegate_model::{Discipline, Iops, Policy, Rule, Span, TenantIndex, Time, Wa
 
 use self::stages::{DelaysAtStage, StageCause};
 use super::minute::{Doing, Work};
+use super::path::{PathDelays, PathTimes};
 use super::{ClusterStats, TenantParameters};
 use crate::cluster::status::ClusterStatus;
 
@@ -75,6 +76,10 @@ pub struct Delays {
     /// How long it was there on average, the time at the store included; none if nothing went to a
     /// store.
     pub mean_ns: Option<u64>,
+    /// Its requests over gateways, as one sum of what clients waited; none if there were none.
+    /// Unlike counts of nodes it counts each request once, whatever it costs.
+    #[serde(default)]
+    pub path: Option<PathDelays>,
     /// The same at each node where it had requests, in the order of the cluster file.
     pub nodes: Vec<DelaysAtNode>,
     /// The rules that caused at least a tenth of the waiting, the largest first.
@@ -205,6 +210,7 @@ impl ClusterStats {
             span_ns: spans.max().unwrap_or(0),
             waits: all.waits,
             mean_ns: mean(&all.waits),
+            path: self.path(now, index, &all.waits),
             nodes: case.nodes(),
             causes,
             // The parts that lead data nodes and stages add theirs.
@@ -212,6 +218,15 @@ impl ClusterStats {
             stages: Vec::new(),
             stage_causes: Vec::new(),
         })
+    }
+}
+
+impl ClusterStats {
+    fn path(&self, now: Time, index: TenantIndex, waits: &Waits) -> Option<PathDelays> {
+        let mut times = PathTimes::default();
+        let meters = self.gateways.iter().filter_map(|gateway| gateway.paths.get(index.index()));
+        meters.for_each(|meter| times += meter.sum(now));
+        (times.requests > 0).then(|| PathDelays::new(&times, waits))
     }
 }
 

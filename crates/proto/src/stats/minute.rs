@@ -67,6 +67,49 @@ impl AddAssign for Work {
     }
 }
 
+/// Growth in the last minute, in parts of five seconds. Without growth it takes no memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Recent<T> {
+    /// When each part began; the latest last.
+    parts: VecDeque<(Time, T)>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { parts: VecDeque::new() }
+    }
+}
+
+impl<T: AddAssign + Copy + Default + PartialEq> Recent<T> {
+    /// Adds what has grown by `now`.
+    pub(crate) fn add(&mut self, now: Time, growth: T) {
+        while self.parts.front().is_some_and(|(began, _)| now.since(*began) > MINUTE) {
+            self.parts.pop_front();
+        }
+        if growth == T::default() {
+            return;
+        }
+        match self.parts.back_mut().filter(|(began, _)| now.since(*began) <= SEGMENT) {
+            Some((_, sum)) => *sum += growth,
+            None => self.parts.push_back((now, growth)),
+        }
+    }
+
+    /// The growth in the last minute.
+    pub(crate) fn sum(&self, now: Time) -> T {
+        let parts = self.parts.iter().filter(|(began, _)| now.since(*began) <= MINUTE);
+        parts.fold(T::default(), |mut sum, (_, growth)| {
+            sum += *growth;
+            sum
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+}
+
 #[derive(Debug)]
 struct MinuteSegment {
     began: Time,

@@ -2,9 +2,11 @@
 
 use alloc::string::String;
 
-use tidegate_model::{Span, Waits};
+use tidegate_model::{Span, Time, Waits};
 
 use super::message::AnsweredRequests;
+use super::minute::Recent;
+use super::path::PathTimes;
 
 /// The total of one number, over all processes that have counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +75,33 @@ impl WaitMeter {
 
     pub(super) fn total(&self) -> Waits {
         self.before + self.last
+    }
+}
+
+/// Where a tenant's requests over a gateway spent their latencies, in the last minute.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PathMeter {
+    /// The last reading of the present process; none before the first.
+    last: Option<PathTimes>,
+    recent: Recent<PathTimes>,
+}
+
+impl PathMeter {
+    /// Takes a reading. What the first one has may be of any time.
+    pub(super) fn read(&mut self, now: Time, stands: PathTimes) {
+        let last = self.last.replace(stands);
+        let growth = last.map_or(PathTimes::default(), |last| stands.since(&last));
+        self.recent.add(now, growth);
+    }
+
+    /// Begins with a new process that counts from zero.
+    pub(super) fn replace(&mut self) {
+        self.last = Some(PathTimes::default());
+    }
+
+    /// The growth in the last minute.
+    pub(super) fn sum(&self, now: Time) -> PathTimes {
+        self.recent.sum(now)
     }
 }
 

@@ -467,3 +467,37 @@ fn nonsense_in_reports_does_no_harm() {
     world.run(Span::SECOND);
     assert!(world.stage(stage).rate() >= 100 * MIB);
 }
+
+/// A program that waited for its limit ends. For a minute `explain` has the account that it had,
+/// and the status names the stage; then both forget it. A policy in between moves the tenant's
+/// index.
+#[test]
+fn an_ended_stage_keeps_its_account_for_a_minute() {
+    let policy =
+        |first: &str| format!("{first}[[tenant]]\nname = \"backup\"\nlimit = \"10MiB/s\"\n");
+    let mut world = ControllerTestbed::new(Some(&policy("")));
+    let stage = world.join("backup", 100 * MIB);
+    world.run(Span(3_000 * MS));
+    let before = world.controller.delays(world.now, "backup").unwrap();
+    assert_eq!(before.stages[0].ended_ns, None);
+    assert!(before.stages[0].waits.total_ns() > 0);
+
+    world.leave(stage);
+    world.run(Span(20_000 * MS));
+    world.apply(2, &policy("[[tenant]]\nname = \"first\"\n"));
+    let after = world.controller.delays(world.now, "backup").unwrap();
+    assert_eq!(after.stages.len(), 1);
+    let there = &after.stages[0];
+    assert_eq!(there.waits, before.stages[0].waits);
+    assert_eq!(there.ended_ns, Some(20_000 * MS));
+    assert_eq!(after.stage_causes[0].gate, StageGate::BytesLimit);
+    assert!(world.controller.delays(world.now, "first").unwrap().stages.is_empty());
+    let status = world.status();
+    assert_eq!((status.stages.len(), status.ended_stages.len()), (0, 1));
+    let ended = &status.ended_stages[0];
+    assert_eq!((&*ended.tenant, ended.ended_ns, ended.waits), ("backup", 20_000 * MS, there.waits));
+
+    world.run(Span(41_000 * MS));
+    assert!(world.controller.delays(world.now, "backup").unwrap().stages.is_empty());
+    assert!(world.status().ended_stages.is_empty());
+}

@@ -152,6 +152,9 @@ pub struct DelaysAtStage {
     pub mean_ns: Option<u64>,
     /// Requests that wait for tokens of the tenant's buckets now.
     pub waiting_requests: u32,
+    /// How long ago the stage ended; none while it is connected. It is kept for a minute.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
 }
 
 /// A cause of waiting at stages, and its remedy.
