@@ -271,9 +271,9 @@ impl Driver {
                     self.check_processes();
                     let (plan, census) = (self.machine.plan(), &self.census);
                     let report = report::read(&self.segment, plan, census, round, detail);
-                    let messages = report::storage(&self.segment).into_iter().chain([report]);
+                    let mut messages = report::storage(&self.segment).into_iter().chain([report]);
                     let mut link = self.link.as_mut();
-                    messages.map(|it| link.as_mut().map_or(Ok(()), |link| link.send(&it))).collect()
+                    messages.try_for_each(|it| link.as_mut().map_or(Ok(()), |link| link.send(&it)))
                 }
                 Output::Install(change) => {
                     #[cfg(feature = "transform")]

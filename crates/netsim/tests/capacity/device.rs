@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_netsim::storage::{Before, Choice, Command, Direction, Parameters, Ssd, SsdEvent};
+use tidegate_netsim::storage::{
+    Before, Choice, Direction, DriveCommand, Parameters, Ssd, SsdEvent,
+};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 
@@ -114,7 +116,7 @@ impl Device {
             }
             Model::Drive(drive) => {
                 let places = drive.capacity().0 / io.bytes;
-                let command = Command {
+                let command = DriveCommand {
                     direction: if io.is_write { Direction::Write } else { Direction::Read },
                     class: Class::High,
                     at: Bytes(self.random.below(places) * io.bytes),

@@ -6,6 +6,8 @@
 //! The rows of the two steady devices are golden files beside this one; `UPDATE_GOLDEN=1` writes
 //! them anew.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
 use std::fmt::Write;
 use std::path::Path;
 

@@ -45,7 +45,8 @@ fn golden_bytes_of_every_fault() {
         let stay = Stay::default();
         let head = AnswerHead { ticket: 0x0102, outcome: Err(fault), length: 0, stay };
         let mut golden = [0; 32];
-        (golden[..2].copy_from_slice(&[1, number]), golden[8..10].copy_from_slice(&[2, 1]));
+        golden[..2].copy_from_slice(&[1, number]);
+        golden[8..10].copy_from_slice(&[2, 1]);
         assert_eq!(head.to_bytes(), golden);
         assert_eq!(ReplyHead::parse(&golden), Ok(ReplyHead::Answer(head)));
         assert_eq!(Fault::from_number(number), fault);

@@ -2,7 +2,7 @@
 
 use tidegate_model::Policy;
 
-use super::{Event, HOSTS, Programs, StageSim, tenant};
+use super::{HOSTS, Programs, StageEvent, StageSim, tenant};
 use crate::link::Conduct;
 use crate::time::Picoseconds;
 
@@ -57,7 +57,7 @@ fn simulation() -> StageSim {
     for (change, at) in CHANGES.into_iter().enumerate().skip(1) {
         for host in 0..STAGES {
             let wants = wants(change, host) * MIB;
-            simulation.plan(Picoseconds(at * MS), Event::Demand { host, wants });
+            simulation.plan(Picoseconds(at * MS), StageEvent::Demand { host, wants });
         }
     }
     simulation.start();
