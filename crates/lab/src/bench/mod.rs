@@ -26,6 +26,7 @@ mod peers;
 mod programs;
 pub(crate) mod pshift;
 mod sample;
+mod scale;
 mod scheduler;
 mod shim;
 mod sim;
@@ -198,6 +199,8 @@ pub(crate) enum Bench {
     Sim,
     /// An idle cluster
     Idle,
+    /// A large cluster of which little is active
+    Scale,
     /// A tenant with a reservation beside ten others, at each kind of gate
     Isolation,
     /// What a replayed recording says of another policy, beside what a cluster then does
@@ -218,6 +221,7 @@ impl Bench {
         Self::Haechi,
         Self::Sim,
         Self::Idle,
+        Self::Scale,
         Self::Isolation,
         Self::Twin,
     ];
@@ -276,6 +280,9 @@ pub(crate) fn run(
     if benches.contains(&Bench::Idle) {
         idle::rows(plan, &interrupt, report)?;
     }
+    if benches.contains(&Bench::Scale) {
+        scale::rows(plan, &interrupt, report)?;
+    }
     if benches.contains(&Bench::Isolation) {
         isolation::rows(plan, &interrupt, report)?;
     }
@@ -313,6 +320,17 @@ mod tests {
         haechi::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 3, "{rows:#?}");
         assert!(rows.iter().all(|row| row.reason.as_deref().is_none_or(|why| why == window::BUSY)));
+    }
+
+    #[test]
+    fn a_large_cluster_can_be_measured() {
+        let mut rows = Vec::new();
+        scale::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        assert_eq!(rows.len(), 4, "{rows:#?}");
+        assert!(rows.iter().all(|row| row.value.is_some_and(|value| value > 0.0)), "{rows:#?}");
+        let note = rows[3].note.as_deref().unwrap();
+        assert!(note.contains("400 of 400 tenants have their reservation"), "{note}");
+        assert!(!note.contains("; 0 requests served"), "{note}");
     }
 
     /// Where no library for C is beside the test, the rows of others say so.
