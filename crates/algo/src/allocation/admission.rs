@@ -43,6 +43,7 @@ use crate::classify::owner::Owners;
 
 mod data_nodes;
 mod resources;
+mod tokens;
 
 pub use data_nodes::{Unkept, unkept};
 pub use resources::{Refusal, admit, resource_warnings};
@@ -186,6 +187,9 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
             ));
         }
         unknown.extend(nodes.iter().copied());
+    }
+    if !cluster.nodes.is_empty() {
+        warnings.extend(tokens::below_one(policy, counts_bytes));
     }
     unknown.sort_unstable();
     unknown.dedup();

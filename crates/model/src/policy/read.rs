@@ -1,10 +1,9 @@
 //! From TOML to a [`Policy`]: first the shape (serde, with the place of every value kept), then the
 //! meaning, one small function for each thing that a policy holds.
 
-use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::tag::{Class, ClassWeights};
 use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
-use crate::units::{Bytes, Iops, Portion, Rate, Span};
+use crate::units::{Bytes, Iops, Portion, Rate, Span, UnitProblem};
 
 mod resources;
 
@@ -530,25 +529,25 @@ fn known_tenant(text: &Text, tenants: &[Tenant]) -> ReadResult<TenantId> {
 }
 
 fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadResult<Throughput> {
-    let zero = |value: u64| value == 0;
-    let parsed = match text.parse::<Iops>() {
-        Ok(iops) => Some(Throughput::Operations(iops)),
-        Err(_) => text.parse::<Rate>().ok().map(Throughput::Bandwidth),
-    };
-    match parsed {
-        Some(level) if zero(level.per_second()) => {
-            wrong(span, format!("{field}: {text:?} lets nothing through"), "leave the field out")
-        }
-        Some(level) => Ok(level),
-        None => {
-            // Both parsers refused it; the one for bandwidths says why in words that fit both.
-            let problem =
-                text.parse::<Rate>().map_or_else(|error| error.to_string(), |_| "".into());
-            let problem = problem.split("; ").next().unwrap_or_default().to_owned();
+    let level = match (text.parse::<Iops>(), text.parse::<Rate>()) {
+        (Ok(iops), _) => Throughput::Operations(iops),
+        (_, Ok(rate)) => Throughput::Bandwidth(rate),
+        (Err(as_operations), Err(as_bandwidth)) => {
+            // The parser that knows the unit says what is wrong with the number.
+            let is_unknown = as_bandwidth.problem == UnitProblem::UnknownUnit;
+            let error = if is_unknown { as_operations } else { as_bandwidth };
             let fix = r#"write it like "150MiB/s" or "30k iops""#;
-            wrong(span, format!("{field}: {problem}"), fix)
+            return wrong(span, format!("{field}: {:?} {}", error.input, error.problem), fix);
         }
+    };
+    if level.per_second() == 0 {
+        return wrong(
+            span,
+            format!("{field}: {text:?} lets nothing through"),
+            "leave the field out",
+        );
     }
+    Ok(level)
 }
 
 /// Reads one throughput, or one of each unit.
@@ -583,6 +582,7 @@ fn burst(text: Option<&Text>) -> ReadResult<Burst> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
     use proptest::prelude::*;
 
     fn error(text: &str) -> String {
@@ -676,6 +676,9 @@ mod tests {
             ),
             (with("class = \"hi\""), "class: \"hi\" is not a class; known are urgent, high"),
             (with("limit = \"0 iops\""), "limit: \"0 iops\" lets nothing through"),
+            (with("limit = \"0.4 iops\""), "limit: \"0.4 iops\" is not a whole number"),
+            (with("limit = \"18446744073709551616 iops\""), "is too large"),
+            (with("limit = \"5 cups\""), "limit: \"5 cups\" has a unit that is not known here"),
             (with("limit = [\"1B/s\", \"2B/s\"]"), "limit: two values in the same unit"),
             (with("burst = \"x\""), "burst: \"x\" does not start with a number; write it like"),
             (
