@@ -49,10 +49,10 @@ fn gates(recording: &ActRecording) -> String {
 fn table(results: &[(ActRecording, ActScore)]) -> String {
     let mut html = String::from(
         "<table><thead><tr><th>act<th>tenant<th>of<th>promised<th>had<th>kept<th>disturbed\
-         <th>verdict</tr></thead>\n<tbody>\n",
+         <th>p99<th>verdict</tr></thead>\n<tbody>\n",
     );
     for (recording, score) in results {
-        for one in &score.promises {
+        for (number, one) in score.promises.iter().enumerate() {
             let is_reported = score.disturbance.is_none();
             let verdict = if is_reported { one.verdict() } else { ActVerdict::Disturbed };
             let class = match verdict {
@@ -62,8 +62,9 @@ fn table(results: &[(ActRecording, ActScore)]) -> String {
             };
             let _ = writeln!(
                 html,
-                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} of {} s<td>{} s<td class=\"{class}\">{}",
-                escaped(recording.act.title),
+                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} of {} s<td>{} s<td>{}\
+                 <td class=\"{class}\">{}",
+                if number == 0 { recording.act.title } else { "" },
                 one.promise.tenant,
                 one.promise.resource.name(),
                 report::promised(recording, one.promise),
@@ -71,9 +72,12 @@ fn table(results: &[(ActRecording, ActScore)]) -> String {
                 one.kept,
                 one.counted,
                 one.disturbed,
+                report::p99(one),
                 verdict.name(),
             );
         }
+        let used = report::used(score);
+        let _ = writeln!(html, "<tr><td><td class=\"muted\" colspan=\"8\">used: {used}");
     }
     html + "</tbody></table>\n"
 }
@@ -98,15 +102,19 @@ fn panel(recording: &ActRecording, promise: &'static TenantPromise) -> Panel {
         windows.iter().map(|window| (middle(window), window.per_second())).collect()
     };
     let own = windows(promise.load);
-    let promised = (0..=recording.seconds).map(|second| {
-        let from_ms = recording.from_ms + second * 1_000;
-        let window = Amount { from_ms, to_ms: from_ms + 1_000, count: 0.0 };
-        (second as f64, recording.promised(promise, window) as f64)
-    });
+    let end = recording.seconds as f64;
+    let [before, after] = promise.rates.map(|rate| rate as f64);
+    let promised = match recording.changed_ms {
+        None => vec![(0.0, before), (end, before)],
+        Some(ms) => {
+            let change = ms.saturating_sub(recording.from_ms) as f64 / 1e3;
+            vec![(0.0, before), (change, before), (change, after), (end, after)]
+        }
+    };
     let series = [
         Series::line(promise.tenant, points(&own)),
         Series::line("backup", points(&windows(promise.load.beside()))),
-        Series::line("promised", promised.collect()),
+        Series::line("promised", promised),
     ];
     let resource = match promise.resource {
         Resource::Files => "the mounted file system",

@@ -44,6 +44,19 @@ fn percent(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
+/// The time within which 99 of 100 requests had their reply.
+pub(super) fn p99(score: &PromiseScore) -> String {
+    score.p99_ms.map_or("-".into(), |ms| amounts::span((ms * 1e6) as u64))
+}
+
+/// How much of each resource was used.
+pub(super) fn used(score: &ActScore) -> String {
+    let used = Resource::ALL.iter().zip(&score.used_permille);
+    let one =
+        |(resource, used): (&Resource, &u64)| format!("{} {}", resource.name(), percent(*used));
+    used.map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// The verdict of an act in a line.
 pub(super) fn line(recording: &ActRecording, score: &ActScore) -> String {
     let title = recording.act.title;
@@ -84,8 +97,6 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
                 None => promise_score.verdict(),
             };
             let title = if number == 0 { recording.act.title } else { "" };
-            let p99 =
-                promise_score.p99_ms.map_or("-".into(), |ms| amounts::span((ms * 1e6) as u64));
             table.row([
                 title.into(),
                 promise.tenant.into(),
@@ -95,13 +106,11 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
                 promise_score.lowest_permille.map_or("-".into(), percent).into(),
                 format!("{kept} of {counted} s").into(),
                 format!("{disturbed} s").into(),
-                p99.into(),
+                p99(promise_score).into(),
                 Cell::toned(tone(verdict), verdict.name()),
             ]);
         }
-        let used = Resource::ALL.iter().zip(&score.used_permille);
-        let used = used.map(|(resource, used)| format!("{} {}", resource.name(), percent(*used)));
-        let used = format!("used: {}", used.collect::<Vec<_>>().join(", "));
+        let used = format!("used: {}", used(score));
         let empty = || Cell::from("");
         table.row([
             empty(),
