@@ -211,7 +211,7 @@ pub(crate) enum Bench {
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 11] = [
+    const LIVE: [Self; 12] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,

@@ -13,7 +13,7 @@ use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data::Command;
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{self, Config, Node, Request, Slot};
+use tidegate_proto::node::{self, Config, Node, NodeRequest, Slot};
 
 /// How often active tenants send requests.
 const TICK: Span = Span(10 * Span::MILLISECOND.0);
@@ -173,7 +173,7 @@ impl World {
 
     /// Active tenants send their requests.
     fn request(&mut self) {
-        let mut all: BTreeMap<usize, Vec<Request<()>>> = BTreeMap::new();
+        let mut all: BTreeMap<usize, Vec<NodeRequest<()>>> = BTreeMap::new();
         for load in &self.loads {
             let tag = Tag {
                 tenant: TenantId(1),
@@ -194,7 +194,7 @@ impl World {
     }
 
     /// A node takes requests, and serves whichever may go now.
-    fn serve(&mut self, index: usize, mut requests: Vec<Request<()>>) {
+    fn serve(&mut self, index: usize, mut requests: Vec<NodeRequest<()>>) {
         let (sim, now) = (&mut self.nodes[index], self.now);
         let begun = cpu_ns();
         let mut batch = Vec::new();
