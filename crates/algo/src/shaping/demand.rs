@@ -9,11 +9,11 @@
 //!   unbounded, and max-min sharing gives it the largest share that is fair.
 //! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
 //!   so that growth meets a little headroom instead of a wall and the next report can show it.
-//! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than an
-//!   eighth keeps its share. Where the last interval was quieter by more than that, the demand has
-//!   fallen, and that interval alone counts: a tenant that stops has given everything back after
-//!   one whole interval of silence. A tenant whose bursts are further apart gives its share back
-//!   between them, and has it again in the cycle after it waits.
+//! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than
+//!   an eighth keeps its share. Where the last interval was quieter by more than that, the demand
+//!   has fallen, and that interval alone counts: a tenant that stops has given everything back
+//!   after one whole interval of silence. A tenant whose bursts are further apart gives its share
+//!   back between them, and has it again in the cycle after it waits.
 //!
 //! An interval is the pause between decisions that the policy sets. A controller may ask more often
 //! while shares move; then several cycles make one interval, and a pause within it costs nothing.
