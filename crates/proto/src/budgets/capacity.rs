@@ -52,7 +52,7 @@ pub(super) fn burst_within(bound: Span) -> Burst {
 
 /// The work of the storage as one stage saw it.
 #[derive(Debug, Default)]
-pub(super) struct StorageSight {
+pub(super) struct StorageView {
     /// What belongs to the report that follows.
     pub(super) reported: Option<StorageReport>,
     seen: Option<StorageReport>,
@@ -74,7 +74,7 @@ struct Growth {
     held: Span,
 }
 
-impl StorageSight {
+impl StorageView {
     /// Takes in what was reported, `interval` after the report before; an interval of zero tells no
     /// rate.
     pub(super) fn on_report(&mut self, interval: Span, is_new: bool, is_alive: bool) {
@@ -165,18 +165,18 @@ impl Measured {
     /// a change.
     pub(super) fn observe<'a>(
         &mut self,
-        sights: impl Iterator<Item = &'a mut StorageSight>,
+        views: impl Iterator<Item = &'a mut StorageView>,
     ) -> Option<Event> {
-        let sights: Vec<_> = sights.collect();
-        let interval = sights.iter().map(|sight| sight.fresh.span).max()?;
+        let views: Vec<_> = views.collect();
+        let interval = views.iter().map(|view| view.fresh.span).max()?;
         if interval < INTERVAL_MIN {
             return None;
         }
         let mut sample = DeviceSample { interval, ..DeviceSample::default() };
         let (mut service, mut held) = (Waits::default(), Span::ZERO);
-        for sight in sights {
-            let fresh = core::mem::take(&mut sight.fresh);
-            sample.is_waiting |= sight.is_waiting;
+        for view in views {
+            let fresh = core::mem::take(&mut view.fresh);
+            sample.is_waiting |= view.is_waiting;
             if fresh.span == Span::ZERO {
                 continue;
             }

@@ -13,7 +13,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, Time};
 
-use super::capacity::StorageSight;
+use super::capacity::StorageView;
 use super::mix::Mix;
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
@@ -60,7 +60,7 @@ pub(super) struct Stage {
     pub(super) unmatched: Counter,
     pub(super) calibration: Calibration,
     /// The work of the storage behind it.
-    pub(super) storage: StorageSight,
+    pub(super) storage: StorageView,
     /// When the counters were last read, by the stage's clock.
     read_at_ns: Option<u64>,
     device_seen: Option<u64>,
@@ -223,7 +223,7 @@ impl Stage {
             shares: Vec::new(),
             unmatched: Counter::default(),
             calibration: Calibration::default(),
-            storage: StorageSight::default(),
+            storage: StorageView::default(),
             read_at_ns: None,
             device_seen: None,
             is_new,

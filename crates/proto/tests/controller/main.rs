@@ -4,6 +4,7 @@
 
 mod conversation;
 mod hosts;
+mod measured;
 mod paper;
 mod resources;
 mod together;
