@@ -151,7 +151,8 @@ pub(super) fn share(
 }
 
 /// Records the most of each own reservation that has lapsed so far in the period, which others may
-/// have used since, and the tokens that are not asked for: `budgets` are the tenants' tokens before [`share`] and after it.
+/// have used since, and the tokens that are not asked for: `budgets` are the tenants' tokens before
+/// [`share`] and after it.
 pub(super) fn note_divided(
     tenants: &mut [Tenant],
     outlook: Outlook<'_>,
