@@ -103,6 +103,22 @@ fn series(name: &str, metric: &Metric) -> BTreeMap<BTreeMap<String, String>, Buc
     all
 }
 
+/// A resource with a promise to a tenant and one to a group.
+fn resource() -> ResourceStatus {
+    let promise = |name: &str| PromiseStatus {
+        name: name.into(),
+        reservation_bytes_per_second: Some(1),
+        bytes_per_second: Some(1),
+        ..PromiseStatus::default()
+    };
+    ResourceStatus {
+        name: "cluster".into(),
+        tenants: vec![promise("oltp")],
+        groups: vec![promise("team")],
+        ..ResourceStatus::default()
+    }
+}
+
 /// Something of everything that is measured.
 fn everything() -> Survey {
     let pair = TenantAtDataNode { name: "oltp".into(), ..TenantAtDataNode::default() };
@@ -139,19 +155,7 @@ fn everything() -> Survey {
     let tenant =
         TenantStatus { name: "oltp".into(), wait_p99_ns: Some(1), ..TenantStatus::default() };
     let measured = MeasuredStatus { latency_p99_ns: Some(1), ..MeasuredStatus::default() };
-    let promise = |name: &str| PromiseStatus {
-        name: name.into(),
-        reservation_bytes_per_second: Some(1),
-        bytes_per_second: Some(1),
-        ..PromiseStatus::default()
-    };
-    let resource = ResourceStatus {
-        name: "cluster".into(),
-        tenants: vec![promise("oltp")],
-        groups: vec![promise("team")],
-        ..ResourceStatus::default()
-    };
-    let (tenants, resources) = (vec![tenant], vec![resource]);
+    let (tenants, resources) = (vec![tenant], vec![resource()]);
     let (cluster, measured) = (Some(cluster), Some(measured));
     let status = Status { tenants, resources, cluster, measured, ..Status::default() };
     // 60 waits of less than 64 ns, 39 of up to 2 ms, and one of minutes.

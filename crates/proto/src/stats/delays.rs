@@ -224,8 +224,8 @@ impl ClusterStats {
 impl ClusterStats {
     fn path(&self, now: Time, index: TenantIndex, waits: &Waits) -> Option<PathDelays> {
         let mut times = PathTimes::default();
-        let meters = self.gateways.iter().filter_map(|gateway| gateway.paths.get(index.index()));
-        meters.for_each(|meter| times += meter.sum(now));
+        let paths = self.gateways.iter().filter_map(|gateway| gateway.paths.get(index.index()));
+        paths.for_each(|path| times += path.sum(now));
         (times.requests > 0).then(|| PathDelays::new(&times, waits))
     }
 }

@@ -208,7 +208,7 @@ mod tests {
 
     /// The example at the head of this file; the rules hold two thirds of the time at nodes.
     #[test]
-    fn a_request_is_divided_as_its_node_tells() {
+    fn a_request_is_divided_as_its_node_reports() {
         let stay = Stay { queued: Span(600), stored: Span(250) };
         let times = PathTimes::of(Span(1_000), Some((Span(950), stay)));
         let waits =
