@@ -518,7 +518,7 @@ impl<J> Scheduler<J> {
     }
 
     fn eligibility_at(&self, now: Time, index: usize) -> Eligibility {
-        self.states[index].eligibility_at(self.discipline, now, self.byte_tokens(index))
+        self.states[index].eligibility_at(self.discipline, now, self.binding(index))
     }
 
     /// Moves a slot to the heaps of its eligibility.
@@ -534,7 +534,7 @@ impl<J> Scheduler<J> {
             }
         }
         self.leave(now, index);
-        let ready_at = self.states[index].ready_at(self.byte_tokens(index));
+        let ready_at = state::ready_at(self.binding(index));
         self.states[index].eligibility = eligibility;
         let phase = match eligibility {
             Eligibility::Ineligible => return,

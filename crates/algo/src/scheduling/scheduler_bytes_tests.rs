@@ -119,8 +119,27 @@ fn the_pieces_of_a_request_are_one_operation() {
     scheduler.grant_bytes(Time(SECOND.0), slot, Some(limit(20 * 128)));
     (0..3).for_each(|_| large(&mut scheduler));
     let popped = core::iter::from_fn(|| scheduler.pop(Time(SECOND.0))).count();
-    assert_eq!(popped, 17, "two requests, and the operation of the third: then none is left");
+    assert_eq!(popped, 20, "as many as there are bytes for");
     assert_eq!(scheduler.served(slot), 3);
     let counters = scheduler.byte_counters(slot).unwrap();
-    assert_eq!((counters.served, counters.waiting.operations), (17 * 128, 0));
+    assert_eq!((counters.served, counters.waiting.operations), (20 * 128, 0));
+}
+
+/// The one operation is used up, and the controller sees no demand for another one.
+#[test]
+fn the_pieces_of_a_request_need_no_further_operation() {
+    let limit = |allowed| PeriodGrant { reserved: 0, allowed };
+    let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
+    scheduler.begin(Time::ZERO, Time(SECOND.0));
+    let slot = scheduler.add(TenantParameters::of_weight(1));
+    scheduler.grant(Time::ZERO, slot, limit(1));
+    scheduler.grant_bytes(Time::ZERO, slot, Some(PeriodGrant::UNLIMITED));
+    for at in 0..16 {
+        let operations = u32::from(at % 8 == 0);
+        let request_cost = RequestCost { operations, bytes: 131_072, ..RequestCost::ONE };
+        scheduler.push(Time::ZERO, slot, request_cost, at);
+    }
+    let popped = core::iter::from_fn(|| scheduler.pop(Time::ZERO)).count();
+    assert_eq!(popped, 8, "one request of eight pieces");
+    assert_eq!(scheduler.served(slot), 1);
 }

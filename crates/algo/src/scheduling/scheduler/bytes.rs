@@ -8,7 +8,8 @@
 //! For a tenant with a reservation in one unit alone the caller derives a count of the other.
 //!
 //! A large request is served in pieces, each of which waits for its turn. The first one takes the
-//! token of the operation; the others take none, but wait while none is left.
+//! token of the operation. The others take none and wait for none: they are no demand in
+//! operations, so no counts would come for them, and the request would never end.
 //!
 //! A token of bytes stands for [`BYTES_PER_TOKEN`]. Bytes that make no whole token are kept for the
 //! next request of the tenant, so that many small requests cost what their bytes do. Example, with
@@ -18,6 +19,7 @@ use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::{Discipline, Time};
 
 use super::requests::QueuedRequest;
+use super::state::Binding;
 use super::tokens::TokenAccount;
 use super::words::Amounts;
 use super::{PeriodGrant, Scheduler, Slot};
@@ -116,6 +118,18 @@ impl<J> Scheduler<J> {
             arrived: account.arrived,
             total: account.total,
         })
+    }
+
+    /// The accounts that bind the next request of a slot.
+    pub(super) fn binding(&self, index: usize) -> Binding<'_> {
+        let state = &self.states[index];
+        if !state.counts_bytes() {
+            return [Some(&state.tokens), None];
+        }
+        let firsts = self.queues(index).into_iter().filter_map(|queue| self.requests.first(queue));
+        // Which class is next is known at its turn, so one first piece binds all of them.
+        let is_paid = firsts.fold(true, |is_paid, first| is_paid && first.operations == 0);
+        [(!is_paid).then_some(&state.tokens), self.byte_tokens(index)]
     }
 
     /// The tokens of bytes of a slot, if bytes are counted for it.

@@ -57,6 +57,15 @@ pub(super) struct WaitTimes {
     pub(super) fairness: u64,
 }
 
+/// The accounts whose tokens bind the next request of a slot: of units of cost, and of bytes.
+pub(super) type Binding<'a> = [Option<&'a TokenAccount>; 2];
+
+/// When a request that these accounts bind is on all their lines.
+pub(super) fn ready_at(accounts: Binding<'_>) -> Time {
+    let ready = accounts.into_iter().flatten().map(|account| account.ready_at);
+    ready.max().unwrap_or(Time::ZERO)
+}
+
 #[derive(Debug)]
 pub(super) struct TenantState {
     /// The finish tag of its last request in the reserved phase.
@@ -141,13 +150,12 @@ impl TenantState {
         Share { stride: self.stride, bound: self.bound }
     }
 
-    /// Its eligibility at `now`, given its account of bytes if it has one: tokens of both units
-    /// have to be left.
+    /// Its eligibility at `now`: tokens of all accounts that bind its next request have to be left.
     pub(super) fn eligibility_at(
         &self,
         discipline: Discipline,
         now: Time,
-        bytes: Option<&TokenAccount>,
+        accounts: Binding<'_>,
     ) -> Eligibility {
         if self.waiting == 0 {
             return Eligibility::Ineligible;
@@ -155,10 +163,10 @@ impl TenantState {
         if !discipline.observes_promises() {
             return Eligibility::Fair;
         }
-        let is_any = |is: fn(&TokenAccount) -> bool| is(&self.tokens) || bytes.is_some_and(is);
+        let is_any = |is: fn(&TokenAccount) -> bool| accounts.into_iter().flatten().any(is);
         if is_any(TokenAccount::is_used_up) {
             Eligibility::Ineligible
-        } else if self.ready_at(bytes) > now {
+        } else if ready_at(accounts) > now {
             Eligibility::Paced
         } else if is_any(|account| !account.has_reservation_token()) {
             Eligibility::Fair
@@ -167,11 +175,6 @@ impl TenantState {
         } else {
             Eligibility::Reserved
         }
-    }
-
-    /// When its next request is on the lines of its accounts.
-    pub(super) fn ready_at(&self, bytes: Option<&TokenAccount>) -> Time {
-        bytes.map_or(self.tokens.ready_at, |bytes| bytes.ready_at.max(self.tokens.ready_at))
     }
 
     /// Whether it has an account of bytes, and each of its requests is one operation.
