@@ -69,8 +69,8 @@ impl Class {
     }
 
     /// The differentiated services code point of packets of this class (RFC 2474), six bits: EF for
-    /// urgent (46, RFC 3246), AF31 (26) for high and AF21 (18) for medium (RFC 2597), and LE for low
-    /// (1, RFC 8622), which networks serve with the capacity that is left.
+    /// urgent (46, RFC 3246), AF31 (26) for high and AF21 (18) for medium (RFC 2597), and LE for
+    /// low (1, RFC 8622), which networks serve with the capacity that is left.
     ///
     /// ```
     /// use tidegate_model::tag::CLASSES;
