@@ -13,16 +13,21 @@ use tidegate_tests::{eventually, process};
 
 const MIB: usize = 1 << 20;
 
-/// A striped cluster whose tenants are promised this of the nodes.
+/// A striped cluster whose tenants are promised this of the nodes. The first two mebibytes of a
+/// volume are at one node.
 fn cluster(tenants: &[(&str, &str)]) -> Cluster {
+    cluster_in_stripes("2MiB", tenants)
+}
+
+fn cluster_in_stripes(stripe: &str, tenants: &[(&str, &str)]) -> Cluster {
     let nodes = ["a", "b"].map(|name| {
         format!(
             "[[node]]\nname = {name:?}\nmemory = true\nscheduler = \"unified\"\n\
              capacity = [\"100k iops\", \"1GiB/s\"]\n"
         )
     });
-    // The first two mebibytes are at one node.
-    let striped = |name| volume(name, name, "8MiB", &["a", "b"]) + "stripe = \"2MiB\"\n";
+    let striped =
+        |name| volume(name, name, "8MiB", &["a", "b"]) + &format!("stripe = {stripe:?}\n");
     let volumes = tenants.iter().map(|(name, _)| striped(name));
     let gateway = format!("[[gateway]]\nname = \"{GATEWAY}\"\nnbd = \"unix:{GATEWAY}.sock\"\n");
     let file = nodes.concat() + &gateway + &volumes.collect::<String>();
@@ -68,6 +73,24 @@ fn a_request_of_any_size_is_one_operation() {
     small.submit_reads(0, 4096, 4).expect("the gateway reads");
     let large = thread::spawn(move || large.receive().map(|_| Instant::now()));
     for _ in 0..4 {
+        small.receive().expect("the gateway answers").1.expect("the gateway reads");
+    }
+    let small = Instant::now();
+    let large = large.join().expect("no panic").expect("the gateway answers");
+    assert!(large < small, "{:?} later", large.saturating_duration_since(small));
+}
+
+/// Both may do four operations in a second. The large request is one at each of two nodes, and not
+/// one for each of its 32 stripes, so it is answered before the last of sixteen small ones.
+#[test]
+fn a_request_over_many_stripes_is_one_operation_at_each_node() {
+    let limit = "limit = \"4 iops\"";
+    let cluster = cluster_in_stripes("64KiB", &[("large", limit), ("small", limit)]);
+    let [mut large, mut small] = ["large", "small"].map(|export| cluster.enter(export));
+    large.submit_read(0, 2 * MIB).expect("the gateway reads");
+    small.submit_reads(0, 4096, 16).expect("the gateway reads");
+    let large = thread::spawn(move || large.receive().map(|_| Instant::now()));
+    for _ in 0..16 {
         small.receive().expect("the gateway answers").1.expect("the gateway reads");
     }
     let small = Instant::now();
