@@ -34,6 +34,15 @@ pub enum Refusal {
     Infeasible(Infeasible),
     /// Some storage nodes cannot keep the reservations of the tenants that reach no others.
     Shortage(Shortage),
+    /// Bytes are promised at storage nodes that do not declare how many they can move.
+    NoBandwidth {
+        /// The resource.
+        resource: String,
+        /// The tenants whose reservations in bytes reach such nodes.
+        tenants: Vec<String>,
+        /// These nodes.
+        nodes: Vec<String>,
+    },
     /// The resource of data nodes names other nodes than the cluster has.
     DataNodes {
         /// The resource.
@@ -50,6 +59,18 @@ impl fmt::Display for Refusal {
         match self {
             Self::Infeasible(infeasible) => infeasible.fmt(f),
             Self::Shortage(shortage) => shortage.fmt(f),
+            Self::NoBandwidth { resource, tenants, nodes } => {
+                let is = if tenants.len() == 1 { "is" } else { "are" };
+                let does = if nodes.len() == 1 { "does" } else { "do" };
+                write!(
+                    f,
+                    "{} {is} promised bytes of {resource} at {}, which {does} not declare a \
+                     bandwidth; add it to the capacity there, as in capacity = [\"20k iops\", \
+                     \"500MiB/s\"], or promise operations",
+                    listed(tenants),
+                    listed(nodes),
+                )
+            }
             Self::DataNodes { resource, unknown, uncovered } if unknown.is_empty() => {
                 let names = listed(uncovered);
                 write!(
@@ -90,11 +111,40 @@ pub fn admit(policy: &Policy, cluster: Option<&Cluster>) -> Result<(), Vec<Refus
     refusals.extend(policy.feasible().err().map(Refusal::from));
     if let Some(cluster) = cluster {
         refusals.extend(shortage(&policy.at(GateKind::Node), cluster).err().map(Refusal::from));
+        if let Some(resource) = policy.resource_at(GateKind::Node) {
+            refusals.extend(bandwidth(policy, resource, cluster).err());
+        }
         if let Some(resource) = policy.resource_at(GateKind::DataNode) {
             refusals.extend(data_nodes(policy, resource, cluster).err());
         }
     }
     if refusals.is_empty() { Ok(()) } else { Err(refusals) }
+}
+
+/// Whether every node that a reservation in bytes reaches declares a bandwidth. The controller
+/// divides such a reservation by what nodes can move, and would place any part of it at a node
+/// without a bound. What a group has reserved is the reservation of each of its tenants here.
+fn bandwidth(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result<(), Refusal> {
+    let policy = policy.at(GateKind::Node);
+    let (mut tenants, mut nodes) = (Vec::new(), Vec::new());
+    for (tenant, reached) in policy.tenants.iter().zip(reachable_nodes(&policy, cluster)) {
+        let group = policy.group_of(tenant).map(|group| group.promise.reservation);
+        let of_group = group.filter(|_| tenant.reservation == Levels::default());
+        let promised = tenant.reservation.bandwidth.or(of_group.and_then(|it| it.bandwidth));
+        let reached = reached.into_iter().filter_map(|id| cluster.node(id));
+        let unbounded = reached.filter(|node| node.bandwidth.is_none());
+        let mut unbounded: Vec<String> = unbounded.map(|node| node.name.clone()).collect();
+        if promised.is_some() && !unbounded.is_empty() {
+            tenants.push(tenant.name.clone());
+            nodes.append(&mut unbounded);
+        }
+    }
+    if tenants.is_empty() {
+        return Ok(());
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    Err(Refusal::NoBandwidth { resource: resource.name.clone(), tenants, nodes })
 }
 
 /// Whether the data nodes of a resource are those of the cluster, and can keep its reservations.
@@ -383,6 +433,29 @@ mod tests {
             ["nodes a and b can do 200MiB/s; oltp and web are promised 201MiB/s there; lower \
               reservations there by 1MiB/s, or lay volumes over other nodes"]
         );
+    }
+
+    /// Tenant `oltp` reaches node `a` alone, which declares operations only; `web` reaches no node.
+    #[test]
+    fn bytes_are_refused_at_nodes_without_a_bandwidth() {
+        let policy = |group: &str, oltp: &str, web: &str| {
+            format!(
+                "[[resource]]\nname = \"cluster\"\n{group}\
+                 [[tenant]]\nname = \"oltp\"\n{oltp}\n[[tenant]]\nname = \"web\"\n{web}\n"
+            )
+        };
+        let bytes = "on.cluster = { reservation = [\"9 iops\", \"1MiB/s\"] }";
+        let refusal = "oltp is promised bytes of cluster at a, which does not declare a bandwidth; \
+                       add it to the capacity there, as in capacity = [\"20k iops\", \
+                       \"500MiB/s\"], or promise operations";
+        assert_eq!(refusals(&policy("", bytes, "")), [refusal]);
+        let limit = "on.cluster = { reservation = \"9 iops\", limit = \"1MiB/s\" }";
+        assert_eq!(refusals(&policy("", limit, bytes)), [""; 0], "a limit needs no capacity");
+        let group = "[[group]]\nname = \"g\"\non.cluster = { reservation = \"2MiB/s\" }\n";
+        let member = "group = \"g\"";
+        assert_eq!(refusals(&policy(group, member, member)), [refusal], "its group's bytes");
+        let operations = "group = \"g\"\non.cluster = { reservation = \"9 iops\" }";
+        assert_eq!(refusals(&policy(group, operations, member)), [""; 0], "it has no part of them");
     }
 
     #[test]
