@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
+use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tidegate_fabric::place::default_socket;
 
@@ -26,12 +27,21 @@ pub struct Common {
     #[arg(long, global = true, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     #[arg(hide_env_values = true)]
     socket: Option<PathBuf>,
+
+    /// Whether the socket is named by the arguments, and not by the environment.
+    #[arg(skip)]
+    is_socket_argument: bool,
 }
 
 impl Common {
     /// The controller's socket, if the user names it.
     pub fn chosen_socket(&self) -> Option<&Path> {
         self.socket.as_deref()
+    }
+
+    /// The controller's socket, if the arguments name it.
+    pub fn socket_argument(&self) -> Option<&Path> {
+        self.chosen_socket().filter(|_| self.is_socket_argument)
     }
 
     /// Where the controller listens.
@@ -77,7 +87,11 @@ impl<P: Program> CommandLine<P> {
     fn parse_arguments() -> Result<Self, clap::Error> {
         let mut tree = tree::<P>();
         let matches = tree.try_get_matches_from_mut(env::args_os())?;
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
+        let line = Self::from_arg_matches(&matches);
+        let mut line = line.map_err(|error| error.format(&mut tree))?;
+        let source = matches.value_source("socket");
+        line.common.is_socket_argument = source == Some(ValueSource::CommandLine);
+        Ok(line)
     }
 }
 

@@ -220,6 +220,17 @@ impl TokenBucket {
         self.limited.store(u32::from(!unlimited), Ordering::Release);
     }
 
+    /// The tokens that it earns per second; [`u64::MAX`] without a limit.
+    pub fn per_second(&self) -> u64 {
+        let parameters = self.parameters();
+        if parameters.unlimited() {
+            return u64::MAX;
+        }
+        // `configure` rounded down.
+        let scaled = u128::from(parameters.rate) * NANOSECONDS + ((1 << RATE_BITS) - 1);
+        u64::try_from(scaled >> RATE_BITS).unwrap_or(u64::MAX)
+    }
+
     /// Forgets what lies more than a full bucket in front of the last taker that read the clock, if
     /// the parameters pay the line up to `earned`. Gives how far it is paid then.
     fn forget(&self, parameters: BucketParameters, earned: u64) -> u64 {

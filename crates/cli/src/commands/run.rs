@@ -36,7 +36,8 @@ pub(crate) struct Args {
     #[arg(env = "TIDEGATE_TENANT", hide_env_values = true)]
     tenant: String,
 
-    /// The controller on another machine, over TLS, instead of the one at the socket
+    /// The controller on another machine, over TLS, instead of the one at the socket; not with
+    /// --socket
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_CONTROLLER", hide_env_values = true)]
     controller: Option<String>,
 
@@ -73,8 +74,14 @@ pub(crate) struct Args {
 
 impl Args {
     /// The way to the controller on another machine, if one is named.
-    fn remote(&self) -> Result<Option<Way>, Failure> {
+    fn remote(&self, common: &Common) -> Result<Option<Way>, Failure> {
         let Some(text) = &self.controller else { return Ok(None) };
+        if let Some(socket) = common.socket_argument() {
+            let socket = socket.display();
+            let text = format!("a program has one controller, and two are named: {text}, {socket}");
+            let help = "leave out --socket, or --controller and TIDEGATE_CONTROLLER";
+            return Err(Failure::new(Code::Usage, text).help(help));
+        }
         let address = text.parse().ok().filter(|address| matches!(address, Address::Tcp { .. }));
         let Some(address) = address else {
             let failure = Failure::new(Code::Usage, format!("{text:?} is no HOST:PORT"));
@@ -96,7 +103,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         (false, true) => Verbosity::Always,
         (false, false) => Verbosity::Warn,
     };
-    let remote = args.remote()?;
+    let remote = args.remote(common)?;
     let mut command = args.command.into_iter();
     let options = Options {
         tenant: args.tenant,

@@ -53,6 +53,16 @@ fn an_invalid_command_line_is_refused() {
     insta::assert_snapshot!(all.join("\n"));
 }
 
+/// A socket of the environment is no second choice: all other commands are told theirs by it.
+#[test]
+fn a_program_has_one_controller() {
+    let there = ["run", "--controller", "storage.example.com:7300", "--tls", "nowhere"];
+    let both = [&there[..], &["--socket", "here.sock", "--", "true"]].concat();
+    let one = [&there[..], &["--", "true"]].concat();
+    let all = [transcript_of(&both), transcript_of(&one)];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
 #[test]
 fn a_program_is_not_started_without_a_shim() {
     let directory = tempfile::tempdir().unwrap();
