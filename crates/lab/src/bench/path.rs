@@ -11,6 +11,7 @@
 //!
 //! Then two clusters of two nodes take turns, with the scheduler `fifo` and `unified`: the
 //! difference is the cost of a scheduler that observes reservations, limits, weights and delays.
+//! Clusters with and without classes take turns, too: the difference is the cost of the tag.
 //!
 //! A last case has a limit that is reached: how exactly it holds, and how evenly requests wait.
 
@@ -48,6 +49,9 @@ const APART: f64 = 1.0;
 const APART_SHALLOW: f64 = 0.9;
 /// The least rate of nodes with the scheduler `unified`, as a multiple of the rate with `fifo`.
 const UNIFIED: f64 = 0.95;
+/// The least rate of requests whose class decides at each gate, as a multiple of the rate without
+/// classes.
+const TAGGED: f64 = 0.98;
 /// Processor time per request in one process, in microseconds.
 const CPU_US: f64 = 6.0;
 /// The limit that is reached, in requests per second, and how far off it may be, in per cent.
@@ -248,6 +252,8 @@ struct Deployment<'a> {
     nodes: &'a [&'a str],
     scheduler: &'a str,
     limit: u64,
+    /// Requests have a class that is not the usual one, and classes have weights.
+    has_classes: bool,
 }
 
 impl Deployment<'_> {
@@ -258,6 +264,7 @@ impl Deployment<'_> {
         nodes: &["memory"],
         scheduler: "token",
         limit: 10_000_000,
+        has_classes: false,
     };
 
     /// The cluster under test: nodes in memory, one gateway at the address `nbd`, one volume over
@@ -283,10 +290,14 @@ impl Deployment<'_> {
     }
 }
 
-fn policy(limit: u64) -> String {
+fn policy(Deployment { limit, has_classes, .. }: &Deployment<'_>) -> String {
+    let (weights, class) = match has_classes {
+        true => ("class_weights = { high = 3, medium = 2, low = 1 }\n", "class = \"high\"\n"),
+        false => ("", ""),
+    };
     format!(
-        "[[tenant]]\nname = \"reader\"\nreservation = \"1k iops\"\nlimit = \"{limit} iops\"\n\
-         weight = 300\n[[tenant]]\nname = \"other\"\nreservation = \"1k iops\"\n"
+        "{weights}[[tenant]]\nname = \"reader\"\n{class}reservation = \"1k iops\"\n\
+         limit = \"{limit} iops\"\nweight = 300\n[[tenant]]\nname = \"other\"\nreservation = \"1k iops\"\n"
     )
 }
 
@@ -310,7 +321,7 @@ impl Files {
         let local = format!("unix:{}", directory.join("nbd.sock").display());
         let text = kind.cluster(&directory, &rules, nbd.unwrap_or(&local)) + more;
         let written = fs::create_dir(&directory)
-            .and_then(|()| fs::write(&rules, policy(kind.limit)))
+            .and_then(|()| fs::write(&rules, policy(kind)))
             .and_then(|()| fs::write(&cluster, text));
         written.map_err(cannot_write)?;
         Ok(Self { socket: directory.join("controller.sock"), directory, cluster })
@@ -445,6 +456,7 @@ fn measure(
     }
     drop(servers);
     schedulers(plan, &scratch, interrupt, report)?;
+    classes(plan, &scratch, interrupt, report)?;
     limited(plan, &scratch, interrupt, report)
 }
 
@@ -456,13 +468,54 @@ fn schedulers(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let kind = Deployment { nodes: &["memory", "other"], ..Deployment::TOGETHER };
+    let kinds = ["fifo", "unified"].map(|name| Deployment { name, scheduler: name, ..kind });
+    in_turns(plan, kinds, (scratch, interrupt), |depth, [fifo, unified]| {
+        let case = format!("4 KiB random reads over NBD, depth {depth}, two nodes, unified");
+        let row = Row::more(BENCH, case, "iops", None);
+        report(row.beside_in_turns("fifo", rates(unified, fifo)).promised_times(UNIFIED));
+    })
+}
+
+/// Measures the rate of requests of class high, beside the rate without classes.
+fn classes(
+    plan: WindowPlan,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    let apart = ["controller", "node", "gateway"];
+    for (processes, names, roles) in [
+        ("one process", ["untagged", "tagged"], &[""][..]),
+        ("three processes", ["untagged-apart", "tagged-apart"], &apart[..]),
+    ] {
+        let kind = Deployment { roles, scheduler: "unified", ..Deployment::TOGETHER };
+        let [off, on] = names.map(|name| Deployment { name, ..kind });
+        let kinds = [off, Deployment { has_classes: true, ..on }];
+        in_turns(plan, kinds, (scratch, interrupt), |depth, [off, on]| {
+            let case =
+                format!("4 KiB random reads over NBD, depth {depth}, {processes}, class high");
+            let row = Row::more(BENCH, case, "iops", None);
+            let cpu = |run: &FioFigures| run.cpu_us;
+            let [on_us, off_us] = [on, off]
+                .map(|runs| Median::of(runs.iter().map(cpu)).map_or(0.0, |median| median.value));
+            let note = format!("{on_us:.2} us of processor time per request, without {off_us:.2}");
+            let row = row.beside_in_turns("without classes", rates(on, off)).noted(note);
+            report(row.promised_times(TAGGED));
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs two clusters by turns, at each depth at which promises hold.
+fn in_turns(
+    plan: WindowPlan,
+    kinds: [Deployment<'_>; 2],
+    (scratch, interrupt): (&Scratch, &Interrupt),
+    mut show: impl FnMut(u32, [&[FioFigures]; 2]),
+) -> Result<(), Failure> {
     let mut servers = Vec::new();
-    for scheduler in ["fifo", "unified"] {
-        servers.push(tidegate(
-            Deployment { name: scheduler, scheduler, ..kind },
-            scratch,
-            interrupt,
-        )?);
+    for kind in kinds {
+        servers.push(tidegate(kind, scratch, interrupt)?);
     }
     for server in &mut servers {
         server.fill(scratch, interrupt)?;
@@ -475,10 +528,7 @@ fn schedulers(
                 runs.push(server.run(depth, length, scratch, interrupt)?);
             }
         }
-        let [fifo, unified] = &runs;
-        let case = format!("4 KiB random reads over NBD, depth {depth}, two nodes, unified");
-        let row = Row::more(BENCH, case, "iops", None);
-        report(row.beside_in_turns("fifo", rates(unified, fifo)).promised_times(UNIFIED));
+        show(depth, runs.each_ref().map(Vec::as_slice));
     }
     Ok(())
 }
