@@ -26,7 +26,7 @@ use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
-use crate::store::label::{Area, LabelLocation, parse_name};
+use crate::store::label::{Area, LabelAccessError, LabelLocation, parse_name};
 use crate::store::lock::{Busy, StoreLock};
 use crate::store::remedies::{geometry_hint, other_label, restore_hint};
 
@@ -251,15 +251,20 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<PartOnDisk> {
         let what = format!("{:?} can be no volume's name here", part.volume);
         return refuse(what, "use up to 200 letters, digits, `-`, `_` and `.`");
     }
-    let damaged = |error: &dyn fmt::Display| VolumeError {
+    let damaged = |error: LabelAccessError| VolumeError {
         what: format!("the label of {} cannot be read: {error}", part.name()),
-        help: "restore it from a backup; with a file, move `.label` away and use --adopt".into(),
+        help: match error {
+            LabelAccessError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "run the command as root or as the user that runs the node".into()
+            }
+            _ => "restore it from a backup; with a file, move `.label` away and use --adopt".into(),
+        },
     };
     match &part.store {
         PartStore::Directory(folder) => {
             let fallback = part.fallback.as_deref();
             let location = LabelLocation::in_directory(folder, &part.volume, part.index, fallback);
-            let label = location.read(disk).map_err(|error| damaged(&error))?;
+            let label = location.read(disk).map_err(damaged)?;
             let data = match disk.length(&part.data()) {
                 Ok(length) => Some(Bytes(length)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -269,7 +274,7 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<PartOnDisk> {
         }
         PartStore::Device(path, size) => {
             let area = area(disk, part, path, *size)?;
-            let labels = area.read(disk).map_err(|error| damaged(&error))?;
+            let labels = area.read(disk).map_err(damaged)?;
             let is_meant = |label: &Label| {
                 label.identity.volume == part.volume && label.identity.index == part.index
             };

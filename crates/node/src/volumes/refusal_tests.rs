@@ -244,12 +244,12 @@ fn an_error_with_its_place_and_remedy_is_reported_once() {
 }
 
 /// A disk that cannot read this file, nor say how long it is.
-struct Unreadable(PathBuf);
+struct Unreadable(PathBuf, rustix::io::Errno);
 
 impl Unreadable {
     fn at(&self, path: &Path) -> io::Result<Host> {
         match path == self.0 {
-            true => Err(rustix::io::Errno::IO.into()),
+            true => Err(self.1.into()),
             false => Ok(Host),
         }
     }
@@ -298,15 +298,29 @@ fn what_cannot_be_read_is_an_error_and_not_taken_for_missing() {
     let files = || fs::read_dir(data.parent().unwrap()).unwrap().count();
     let before = files();
     for path in [&data, &label] {
-        let disk = Unreadable(path.clone());
+        let disk = Unreadable(path.clone(), rustix::io::Errno::IO);
         let error = found(&disk, &plan).map(drop).unwrap_err().to_string();
         assert!(error.contains("Input/output error"), "{error}");
         let again = create_on(&disk, std::slice::from_ref(&plan), ADOPT).unwrap_err().to_string();
         assert!(again.contains("Input/output error"), "{again}");
     }
-    let disk = Unreadable(data.clone());
+    let disk = Unreadable(data.clone(), rustix::io::Errno::IO);
     let made = make_data(&disk, data.parent().unwrap(), (&plan, stamp), false).unwrap_err();
     assert_eq!(made.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     assert_eq!(files(), before, "nothing was made in its place");
     drop(folder);
+}
+
+/// Nobody is to replace a label that only another user may read.
+#[test]
+fn a_label_that_this_user_may_not_read_is_no_damage() {
+    let (folder, plan) = directory();
+    made(&plan);
+    let label = folder.path().join("a").join("db.0.label");
+    let disk = Unreadable(label.clone(), rustix::io::Errno::ACCESS);
+    let error = found(&disk, &plan).map(drop).unwrap_err();
+    assert_eq!(error.help, "run the command as root or as the user that runs the node");
+    fs::write(label, "garbage").unwrap();
+    let error = found(&Host, &plan).map(drop).unwrap_err();
+    assert!(error.help.starts_with("restore it from a backup"), "{error}");
 }
