@@ -6,6 +6,7 @@ mod apply;
 mod cluster;
 mod daemon;
 mod defects;
+mod demo;
 mod durability;
 mod fuzz;
 mod limits;

@@ -126,7 +126,8 @@ impl<J> Scheduler<J> {
         if !state.counts_bytes() {
             return [Some(&state.tokens), None];
         }
-        let mut firsts = self.queues(index).into_iter().filter_map(|queue| self.requests.first(queue));
+        let mut firsts =
+            self.queues(index).into_iter().filter_map(|queue| self.requests.first(queue));
         // Which class is next is known at its turn, so one first piece binds all of them.
         let is_paid = firsts.all(|first| first.operations == 0);
         [(!is_paid).then_some(&state.tokens), self.byte_tokens(index)]
