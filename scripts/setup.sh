@@ -23,7 +23,7 @@ usage() {
 # manager): where it is there, the package is not needed.
 packages() {
     cat <<'LIST'
-gcc                  | every                | links Rust programs, builds the C programs that tests run
+gcc                  | every                | links Rust programs, builds C programs of tests
 libc6-dev            | every                | C headers and start files, for the same
 make                 | test                 | the C example is built as its readers would build it
 git                  | test                 | a real program that tests run under a policy
@@ -56,7 +56,7 @@ g++                  | bench ns3            | builds the peer below
 libns3-dev           | bench ns3            | another network simulator, to compare ours with
 librocksdb-dev       | bench                | RocksDB's rate limiter, a peer in the table of buckets
 python3-venv         | bench                | OR-tools from PyPI, a peer in the table of pShift
-nutcracker           | bench                | the stock proxy of memcached, a peer in the table of paths
+nutcracker           | bench                | the stock proxy of memcached, a peer of paths
 LIST
 }
 

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use tidegate_model::Class;
-//! use tidegate_sim::event::{Events, Queue};
+//! use tidegate_sim::event::{EventQueue, Events};
 //! use tidegate_netsim::net::packet::{FlowId, PacketKind, Mark, Packet};
 //! use tidegate_netsim::net::{Host, Network, NetworkPlan};
 //! use tidegate_sim::time::Picoseconds;

@@ -27,7 +27,7 @@
 //! use tidegate_netsim::net::packet::{FlowId, Packet};
 //! use tidegate_sim::time::Picoseconds;
 //! use tidegate_netsim::transport::{CongestionControl, FlowEvent, FlowPlan, FlowRoute};
-//! use tidegate_netsim::transport::{Message, Out, Transport};
+//! use tidegate_netsim::transport::{FlowMessage, Out, Transport};
 //!
 //! /// A network that takes no time and loses nothing.
 //! #[derive(Default)]
@@ -47,7 +47,7 @@
 //! let flow_route = FlowRoute { path, class: Class::High, line: Rate(12_500_000_000) };
 //! let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), flow_route);
 //! let (mut wire, now) = (Wire::default(), Picoseconds::ZERO);
-//! transport.send(now, flow, Message { number: 7, bytes: 3_000, deadline: None }, &mut wire);
+//! transport.send(now, flow, FlowMessage { number: 7, bytes: 3_000, deadline: None }, &mut wire);
 //! while !wire.0.is_empty() {
 //!     let packet = wire.0.remove(0);
 //!     transport.on_packet(now, &packet, &mut wire);

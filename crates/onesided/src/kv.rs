@@ -81,7 +81,7 @@
 //! # use std::{cell::RefCell, rc::Rc};
 //! # use tidegate_model::{Span, Time};
 //! # mod double { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kv/double.rs")); }
-//! use tidegate_onesided::kv::{Answer, Area, Layout, Opening, Settings};
+//! use tidegate_onesided::kv::{Answer, Area, ClientSettings, Layout, Opening};
 //!
 //! // The data node makes an empty store: zeros, and a header.
 //! let area = Area { at: 0, length: 1 << 20 };
@@ -96,7 +96,7 @@
 //! let (session_slot, rest) = (None, Span(2_000_000_000));
 //! let (outstanding, locations, extent) = (4, 1024, 16);
 //! let mut client =
-//!     opening.client(Settings { outstanding, locations, extent, session_slot, rest })?;
+//!     opening.client(ClientSettings { outstanding, locations, extent, session_slot, rest })?;
 //!
 //! let mut outcomes = Vec::new();
 //! client.put(b"name", b"value", 1)?;

@@ -249,6 +249,16 @@ pub(crate) fn run(
     if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
         return Ok(());
     }
+    live(benches, plan, shim, report)
+}
+
+/// Measures those that start processes or run for seconds.
+fn live(
+    benches: &[Bench],
+    plan: WindowPlan,
+    shim: Result<&Path, String>,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
     // The processes and files of these benches must be gone when the user ends this process.
     let interrupt = Interrupt::listen()?;
     if benches.contains(&Bench::Limits) {

@@ -297,7 +297,8 @@ fn policy(Deployment { limit, has_classes, .. }: &Deployment<'_>) -> String {
     };
     format!(
         "{weights}[[tenant]]\nname = \"reader\"\n{class}reservation = \"1k iops\"\n\
-         limit = \"{limit} iops\"\nweight = 300\n[[tenant]]\nname = \"other\"\nreservation = \"1k iops\"\n"
+         limit = \"{limit} iops\"\nweight = 300\n\
+         [[tenant]]\nname = \"other\"\nreservation = \"1k iops\"\n"
     )
 }
 

@@ -661,10 +661,7 @@ mod tests {
             (error("bugdet = \"5\""), "line 1, column 1: unknown field `bugdet`, expected one of"),
             (error("period = \"1\""), "column 10: period: \"1\" has no unit; write it like"),
             (error("redistribute = \"2s\""), "redistribute: 2s is not between 10ms and period"),
-            (
-                error("account = \"devise\""),
-                "account: \"devise\" is not a choice; did you mean \"d",
-            ),
+            (error("account = \"devise\""), "\"devise\" is not a choice; did you mean \"d"),
             (with("weight = 0"), "line 3, column 10: weight: 0 is out of range; use 1 to 1000000"),
             (with("minimum_share = 0.1"), "line 3, column 17: invalid type: floating point"),
             (with("minimum_share = \"0.1\""), "minimum_share: \"0.1\" has no unit; write it like"),

@@ -5,7 +5,7 @@
 //! room for whatever their host gives them, and neither mark nor drop.
 //!
 //! ```
-//! use tidegate_netsim::net::{Marking, NetworkPlan, Service};
+//! use tidegate_netsim::net::{Marking, NetworkPlan, PortService};
 //! let plan = NetworkPlan::parse(r#"
 //!     [topology.dumbbell]
 //!     pairs = 3
@@ -17,7 +17,7 @@
 //!     reserve = "150kB"
 //!     marking = { step = "140 packets" }
 //! "#)?;
-//! assert_eq!(plan.switch.service, Service::UrgentFirst);
+//! assert_eq!(plan.switch.service, PortService::UrgentFirst);
 //! assert_eq!(plan.switch.marking, Marking::Step("140 packets".parse().unwrap()));
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```

@@ -5,7 +5,7 @@
 //! only what differs:
 //!
 //! ```
-//! use tidegate_netsim::storage::{Order, Parameters};
+//! use tidegate_netsim::storage::Parameters;
 //! let drive = Parameters::parse(r#"
 //!     chip_queues = { weighted = { high = 4, medium = 2, low = 1 } }
 //!     [geometry]

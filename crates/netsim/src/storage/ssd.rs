@@ -125,14 +125,14 @@ pub struct SsdCounters {
 ///
 /// ```
 /// use tidegate_model::{Bytes, Class};
-/// use tidegate_sim::event::{Events, Queue};
-/// use tidegate_netsim::storage::{Command, Direction, Parameters, Ssd};
+/// use tidegate_sim::event::{EventQueue, Events};
+/// use tidegate_netsim::storage::{Direction, DriveCommand, Parameters, Ssd};
 /// use tidegate_sim::time::Picoseconds;
 /// let mut drive = Ssd::new(&Parameters::default(), 1, 0);
 /// let queue = drive.add_queue(Class::High);
 /// let mut events = Events::default();
 /// let (direction, class) = (Direction::Read, Class::High);
-/// let command = Command { direction, class, at: Bytes(0), bytes: 4_096, tag: 7 };
+/// let command = DriveCommand { direction, class, at: Bytes(0), bytes: 4_096, tag: 7 };
 /// drive.submit(Picoseconds::ZERO, queue, command, &mut |at, event| events.push(at, event));
 /// let mut took = None;
 /// while let Some((now, event)) = events.pop() {

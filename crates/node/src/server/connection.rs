@@ -11,8 +11,8 @@ use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_fabric::wire::{Received, Receiver};
 use tidegate_model::PartNumber;
 use tidegate_proto::data::{
-    AnswerHead, FrameError, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
-    encode,
+    AnswerHead, FrameError, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, ToNode, VERSION,
+    decode, encode,
 };
 
 use super::Message;
@@ -345,10 +345,7 @@ impl Connection {
                 Ok(())
             }
             ToNode::Carries(kind) => {
-                self.stream.mark(kind.class);
-                if kind.is_bulk {
-                    self.session.carry_bulk();
-                }
+                self.carry(kind);
                 Ok(())
             }
             ToNode::Open { part, .. } if part.index() != self.parts.len() => {
@@ -360,6 +357,14 @@ impl Connection {
             ToNode::Open { part, volume, index, length, offset, geometry } => {
                 self.open(part, &Part { volume, index, length, offset, geometry })
             }
+        }
+    }
+
+    /// The gateway says which requests this connection is for.
+    fn carry(&mut self, kind: LinkKind) {
+        self.stream.mark(kind.class);
+        if kind.is_bulk {
+            self.session.carry_bulk();
         }
     }
 

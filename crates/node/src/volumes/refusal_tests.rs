@@ -316,11 +316,14 @@ fn what_cannot_be_read_is_an_error_and_not_taken_for_missing() {
 fn a_label_that_this_user_may_not_read_is_no_damage() {
     let (folder, plan) = directory();
     made(&plan);
-    let label = folder.path().join("a").join("db.0.label");
+    let data = plan.data();
+    let label =
+        LabelLocation::in_directory(data.parent().unwrap(), &plan.volume, plan.index, None).path;
     let disk = Unreadable(label.clone(), rustix::io::Errno::ACCESS);
     let error = found(&disk, &plan).map(drop).unwrap_err();
     assert_eq!(error.help, "run the command as root or as the user that runs the node");
     fs::write(label, "garbage").unwrap();
     let error = found(&Host, &plan).map(drop).unwrap_err();
     assert!(error.help.starts_with("restore it from a backup"), "{error}");
+    drop(folder);
 }

@@ -18,8 +18,8 @@
 //! The reads of each tenant at all nodes in each period, and where its shares are.
 //!
 //! ```
-//! use tidegate_sim::one_sided::nodes::{self, Scenario};
-//! let scenario = Scenario::parse(r#"
+//! use tidegate_sim::one_sided::nodes::{self, OneSidedClusterScenario};
+//! let scenario = OneSidedClusterScenario::parse(r#"
 //!     name = "what is promised at both is wanted at one"
 //!     seed = 1
 //!     control = "split"

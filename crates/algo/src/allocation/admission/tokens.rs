@@ -57,10 +57,8 @@ mod tests {
         let limit = |limit: &str| format!("on.cluster.limit = [{limit}]\n");
         assert_eq!(
             warned(cluster, &limit("\"1 iops\", \"1023B/s\"")),
-            [
-                "the limit of slow, 1023B/s, is less than 1KiB in a period of 1s, which is what nodes \
-              let pass in each; raise it, or lengthen the period"
-            ]
+            ["the limit of slow, 1023B/s, is less than 1KiB in a period of 1s, which is what \
+              nodes let pass in each; raise it, or lengthen the period"]
         );
         assert_eq!(warned(cluster, &limit("\"1 iops\", \"1KiB/s\"")), [""; 0]);
         let short = "period = \"10ms\"\nredistribute = \"10ms\"\n";

@@ -29,7 +29,7 @@ pub(super) struct Size {
 
 /// Requests of one active tenant, at its one node.
 #[derive(Debug)]
-struct Load {
+struct ScaleLoad {
     tenant: String,
     node: usize,
     slot: Slot,
@@ -50,7 +50,7 @@ pub(super) struct World {
     controller: Controller,
     controller_ns: u64,
     nodes: Vec<NodeSim>,
-    loads: Vec<Load>,
+    loads: Vec<ScaleLoad>,
     now: Time,
     next_tick: Time,
     /// Requests that nodes have served.
@@ -93,7 +93,7 @@ impl World {
             NodeSim { node: Node::new(Time::ZERO, info, config), cpu_ns: 0, is_busy: false }
         });
         let loads =
-            (0..size.tenants).step_by(size.one_in).enumerate().map(|(index, tenant)| Load {
+            (0..size.tenants).step_by(size.one_in).enumerate().map(|(index, tenant)| ScaleLoad {
                 tenant: name(tenant),
                 node: home(tenant),
                 slot: Slot::UNATTRIBUTED,
