@@ -13,7 +13,7 @@ use serde_json::Value;
 use tidegate_tests::bed::Bed;
 use tidegate_tests::{built, eventually, process, tools};
 
-/// What may be counted beyond a capacity: requests at the edges of a run of some seconds.
+/// The most that is counted beyond a capacity: requests at the edges of a run of some seconds.
 const USED_PERCENT_MAX: f64 = 108.0;
 
 /// Whether this machine can run it.

@@ -132,6 +132,21 @@ pub struct Job {
     pub times: JobTimes,
 }
 
+impl Job {
+    /// A request for so many bytes of a part from an offset on, which relies on no incarnation and
+    /// has not been sent.
+    pub fn new(
+        ticket: u64,
+        tag: Tag,
+        command: Command,
+        (part, offset, length): (PartNumber, u64, u32),
+        buffer: Buffer,
+    ) -> Self {
+        let (incarnation, outcome, times) = (0, Ok(()), JobTimes::default());
+        Self { ticket, tag, command, part, incarnation, offset, length, buffer, outcome, times }
+    }
+}
+
 /// When a job went to its node, and how long it was there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobTimes {

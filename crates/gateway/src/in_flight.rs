@@ -149,20 +149,8 @@ impl InFlight {
                 self.parents.insert(sub_request, ParentRequest { ticket, piece });
             }
             let PartRange { part, offset, length, .. } = piece;
-            let outcome = Ok(());
-            let job = Job {
-                ticket: sub_request,
-                tag,
-                command,
-                part: PartNumber(0),
-                incarnation: 0,
-                offset,
-                length,
-                buffer,
-                outcome,
-                times: JobTimes::default(),
-            };
-            send(volume, part, job);
+            let range = (PartNumber(0), offset, length);
+            send(volume, part, Job::new(sub_request, tag, command, range, buffer));
         }
         request.buffer = Buffer::empty();
         self.insert(ticket, request);

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 
 use tidegate_fabric::buffer::{Buffer, Divided};
-use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
+use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_proto::data::pieces::{self, PIECE, Pieces};
 
 use crate::mutex::lock;
@@ -90,16 +90,8 @@ impl Split {
         // The first piece alone reports the tenant's service at other nodes.
         job.tag.delay = 0;
         Step::Next(Job {
-            ticket,
-            tag,
-            command,
-            part,
             incarnation,
-            offset,
-            length,
-            buffer,
-            outcome: Ok(()),
-            times: JobTimes::default(),
+            ..Job::new(ticket, tag, command, (part, offset, length), buffer)
         })
     }
 
@@ -177,18 +169,7 @@ mod tests {
     fn job(command: Command, length: u32, buffer: Buffer) -> Job {
         let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
         let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 3 };
-        Job {
-            ticket: 7,
-            tag,
-            command,
-            part: PartNumber(1),
-            incarnation: 0,
-            offset: 4096,
-            length,
-            buffer,
-            outcome: Ok(()),
-            times: JobTimes::default(),
-        }
+        Job::new(7, tag, command, (PartNumber(1), 4096, length), buffer)
     }
 
     #[test]

@@ -342,7 +342,7 @@ impl ClusterStats {
         }
     }
 
-    /// What each tenant waited at all nodes in the last minute, by its index in the policy.
+    /// The waits of each tenant at all nodes in the last minute, by its index in the policy.
     pub(crate) fn recent_waits(&self, now: Time) -> Vec<Waits> {
         let mut sums = alloc::vec![Waits::ZERO; self.parameters.len()];
         for node in &self.nodes {

@@ -283,7 +283,7 @@ impl BudgetSearch {
             *mix = (*mix + amount / operations) / 2.0;
         }
         if self.evidence == Evidence::Stalled {
-            // What completes now has the latency of the stall.
+            // Requests that complete now have the latency of the stall.
             (self.pressure, self.last, self.evidence) = (1.0, 1.0, Evidence::Full);
             return self.budget();
         }

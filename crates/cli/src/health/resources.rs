@@ -47,7 +47,7 @@ impl Promise<'_> {
         levels([self.status.limit_bytes_per_second, self.status.limit_operations_per_second])
     }
 
-    /// What it had in the last period, in the units that are promised; of an empty promise in
+    /// Its service in the last period, in the units that are promised; of an empty promise in
     /// operations, which each kind of gate counts.
     pub(crate) fn measured(self) -> String {
         let status = self.status;

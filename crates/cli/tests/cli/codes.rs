@@ -53,7 +53,7 @@ fn an_invalid_command_line_is_refused() {
     insta::assert_snapshot!(all.join("\n"));
 }
 
-/// A socket of the environment is no second choice: all other commands are told theirs by it.
+/// A socket in the environment is no second choice: it is there for all other commands.
 #[test]
 fn a_program_has_one_controller() {
     let there = ["run", "--controller", "storage.example.com:7300", "--tls", "nowhere"];

@@ -12,7 +12,7 @@ use tidegate_proto::data::{
 
 use super::*;
 use crate::buffer::Buffer;
-use crate::service::{Command, JobTimes};
+use crate::service::Command;
 use crate::stream::Address;
 use tidegate_model::cluster::{Geometry, Uuid};
 
@@ -162,20 +162,7 @@ fn job(ticket: u64, command: Command) -> Job {
         true => Buffer::from(&b"abcd"[..]),
         false => Buffer::empty(),
     };
-    let outcome = Ok(());
-    let part = PartNumber(0);
-    Job {
-        ticket,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset: 8,
-        length: 4,
-        buffer,
-        outcome,
-        times: JobTimes::default(),
-    }
+    Job::new(ticket, tag, command, (PartNumber(0), 8, 4), buffer)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, Job, JobTimes, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_model::Span;
 use tidegate_proto::data::{
     AnswerHead, Assembler, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, Stay, ToNode,
@@ -177,16 +177,5 @@ fn job(head: JobHead, payload: &[u8]) -> Job {
         Command::Read => Buffer::with_length(length as usize),
         _ => Buffer::from(payload),
     };
-    Job {
-        ticket,
-        tag,
-        command,
-        part,
-        incarnation,
-        offset,
-        length,
-        buffer,
-        outcome: Ok(()),
-        times: JobTimes::default(),
-    }
+    Job { incarnation, ..Job::new(ticket, tag, command, (part, offset, length), buffer) }
 }

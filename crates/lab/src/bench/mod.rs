@@ -203,7 +203,7 @@ pub(crate) enum Bench {
     Scale,
     /// A tenant with a reservation beside ten others, at each kind of gate
     Isolation,
-    /// What a replayed recording says of another policy, beside what a cluster then does
+    /// Predictions of a replayed recording for another policy, beside a live cluster
     Twin,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
     FatTree,

@@ -13,19 +13,18 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
-use tidegate_console::programs;
 use tidegate_model::{Cluster, Policy, Span};
 use tidegate_sim::twin::{self, Figures, Plan, RecordedLoad, Service, TwinReport};
 
 use super::Row;
 use super::window::WindowPlan;
 use crate::experiment::child::{self, Child, Start};
+use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
 
 const BENCH: &str = "twin";
@@ -172,8 +171,8 @@ fn compare(
     }
 }
 
-/// What was recorded under the second policy, what the replay says of it, and how far the replay
-/// is off under the first.
+/// The recording under the second policy, the replay under it, and how far the replay is off under
+/// the first.
 fn measure(
     case: &Case,
     length: Span,
@@ -185,7 +184,7 @@ fn measure(
     let scratch = Scratch::new()?;
     let testbed = LiveCluster::start(case, &work, &scratch, interrupt)?;
     let before = testbed.record("before", length, interrupt)?;
-    testbed.apply(&policy(&case.after))?;
+    testbed.controller.apply(&policy(&case.after), &scratch.join("after.toml"))?;
     let after = testbed.record("after", length, interrupt)?;
     drop(testbed);
     let parsed = |text: &str| Policy::parse(text).expect("the bench's policies are valid");
@@ -234,8 +233,7 @@ fn cluster(case: &Case, work: &Scratch, scratch: &Scratch) -> String {
         )
     };
     format!(
-        "policy = \"{}\"\n{}{}[[gateway]]\nname = \"front\"\nnbd = \"unix:{}\"\n{}",
-        scratch.join("policy.toml").display(),
+        "{}{}[[gateway]]\nname = \"front\"\nnbd = \"unix:{}\"\n{}",
         node("a"),
         node("b"),
         scratch.join("nbd").display(),
@@ -243,13 +241,11 @@ fn cluster(case: &Case, work: &Scratch, scratch: &Scratch) -> String {
     )
 }
 
-/// A cluster of a case in one process, and the programs that speak to it.
+/// A cluster of a case in one process, and its clients.
 struct LiveCluster<'a> {
     case: &'a Case,
     scratch: &'a Scratch,
-    program: PathBuf,
-    socket: PathBuf,
-    _process: Child,
+    controller: Controller,
 }
 
 impl<'a> LiveCluster<'a> {
@@ -259,23 +255,16 @@ impl<'a> LiveCluster<'a> {
         scratch: &'a Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let program = programs::tidegate()?;
-        let (socket, file) = (scratch.join("controller"), scratch.join("cluster.toml"));
+        let file = scratch.join("cluster.toml");
         ["a", "b"]
             .iter()
             .try_for_each(|name| fs::create_dir(work.join(name)))
-            .and_then(|()| fs::write(scratch.join("policy.toml"), policy(&case.before)))
             .and_then(|()| fs::write(&file, cluster(case, work, scratch)))
             .map_err(|error| Failure::new(Code::Failure, "cannot write files").cause(error))?;
-        let mut arguments: Vec<OsString> = vec!["--socket".into(), (&socket).into(), "up".into()];
-        arguments.push(file.into());
-        arguments.extend(["--no-http", "--create", "--state"].map(OsString::from));
-        arguments.push(scratch.join("state").into());
-        let name = "cluster".to_owned();
-        let start = Start { name, program: (&program).into(), arguments, ..Start::default() };
-        let listens = scratch.join("nbd");
-        let process = Child::start_listening(&start, &listens, scratch.path(), interrupt)?;
-        let live = Self { case, scratch, program, socket, _process: process };
+        let first = policy(&case.before);
+        let controller = Controller::all("cluster", &file, &first, scratch, interrupt)?;
+        controller.wait_for_cluster(interrupt)?;
+        let live = Self { case, scratch, controller };
         // A volume that was never written to is read without its device.
         live.clients(&|_| "--rw=write --bs=128k --iodepth=4".to_owned(), None)?
             .into_iter()
@@ -326,21 +315,12 @@ impl<'a> LiveCluster<'a> {
         let clock = Clock::start();
         interrupt.sleep_until(clock, clock.now().after(BEFORE))?;
         let file = self.scratch.join(name);
-        let mut command = Command::new(&self.program);
-        command.arg("--socket").arg(&self.socket).arg("record").arg("--output").arg(&file);
+        let mut command = self.controller.command();
+        command.arg("record").arg("--output").arg(&file);
         command.arg("--duration").arg(format!("{}ms", length.0 / Span::MILLISECOND.0));
         child::output(&mut command, "the cluster cannot be recorded")?;
         clients.into_iter().try_for_each(|client| wait(client, interrupt))?;
         read(&file)
-    }
-
-    fn apply(&self, policy: &str) -> Result<(), Failure> {
-        let file = self.scratch.join("after.toml");
-        fs::write(&file, policy)
-            .map_err(|error| Failure::new(Code::Failure, "cannot write files").cause(error))?;
-        let mut command = Command::new(&self.program);
-        command.arg("--socket").arg(&self.socket).arg("apply").arg(&file);
-        child::output(&mut command, "the controller refuses the bench's policy").map(drop)
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tidegate_model::Span;
+use tidegate_proto::controller::status::Status;
+use tidegate_proto::message::OperatorRequest;
 
 use super::child::{self, Child, Start};
 use super::scratch::Scratch;
@@ -18,6 +20,8 @@ use tidegate_console::programs;
 
 /// How long a controller may take until it answers.
 const PATIENCE: Span = Span(10 * Span::SECOND.0);
+/// How long nodes and gateways may take until they are connected.
+const CONNECTS: Span = Span(15 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// A controller with a policy in force. Dropping it ends it.
@@ -108,6 +112,39 @@ impl Controller {
         start
     }
 
+    /// Waits until every node, gateway and data node is connected and the cluster has a policy.
+    ///
+    /// # Errors
+    /// If that takes longer than [`CONNECTS`], or the user ends the command.
+    pub(crate) fn wait_for_cluster(&self, interrupt: &Interrupt) -> Result<(), Failure> {
+        let mut operator = Operator::connect(&self.socket)?;
+        let clock = Clock::start();
+        loop {
+            let status: Status = operator.call_as(&OperatorRequest::Status)?;
+            let is_ready = status.cluster.as_ref().is_some_and(|cluster| {
+                cluster.revision > 0
+                    && cluster.nodes.iter().all(|node| node.is_connected)
+                    && cluster.gateways.iter().all(|gateway| gateway.is_connected)
+                    && cluster.data_nodes.iter().all(|node| node.is_connected)
+            });
+            if is_ready {
+                return Ok(());
+            }
+            if clock.now().0 > CONNECTS.0 {
+                let what = "not all of the experiment's cluster found its controller";
+                return Err(Failure::new(Code::Failure, what));
+            }
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
+        }
+    }
+
+    /// A command of `tidegate` for this controller, without its words.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--socket").arg(&self.socket);
+        command
+    }
+
     /// Where it listens.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
@@ -124,9 +161,11 @@ impl Controller {
             Failure::new(Code::Failure, "cannot write the experiment's policy").cause(error)
         };
         fs::write(file, policy).map_err(fail)?;
-        let mut command = Command::new(&self.program);
-        command.arg("--socket").arg(&self.socket).arg("apply").arg(file);
-        child::output(&mut command, "the controller refuses the experiment's policy").map(drop)
+        child::output(
+            self.command().arg("apply").arg(file),
+            "the controller refuses the experiment's policy",
+        )
+        .map(drop)
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_sim::time::Picoseconds;
 pub(crate) struct Io {
     pub(crate) is_write: bool,
     pub(crate) bytes: u64,
-    /// Whose it is.
+    /// The index of the thread that made it.
     pub(crate) thread: usize,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Disk,
 }
 
-/// What happens inside.
+/// An event inside.
 #[derive(Clone, Copy, Debug)]
 enum Inside {
     Done(usize),

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, JobTimes};
+use tidegate_fabric::service::{Command, CompletionSink};
 use tidegate_model::{Class, ContextId, CostModel, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
@@ -51,18 +51,7 @@ fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> W
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
     let part = PartNumber(0);
-    let job = Job {
-        ticket,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset: 0,
-        length,
-        buffer,
-        outcome,
-        times: JobTimes::default(),
-    };
+    let job = Job { outcome, ..Job::new(ticket, tag, command, (part, 0, length), buffer) };
     let body = Body::new(job, owner.clone(), None);
     Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
 }

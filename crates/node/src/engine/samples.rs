@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, JobTimes};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job};
 use tidegate_model::{Class, ContextId, CostModel, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
@@ -39,18 +39,7 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
     };
     let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
     let part = PartNumber(0);
-    let job = Job {
-        ticket,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset,
-        length,
-        buffer,
-        outcome,
-        times: JobTimes::default(),
-    };
+    let job = Job { outcome, ..Job::new(ticket, tag, command, (part, offset, length), buffer) };
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
     let model = CostModel::default();
     let body = Body::new(job, owner, None);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{CompletionSink, JobTimes, OpenPart, Part, Session};
+use tidegate_fabric::service::{CompletionSink, OpenPart, Part, Session};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::policy::Fallback;
 use tidegate_model::tag::CLASSES;
@@ -77,18 +77,13 @@ impl Client {
             cost: length,
             delay: (step % 3) as u32,
         };
-        Job {
-            ticket: step,
+        Job::new(
+            step,
             tag,
             command,
-            part: self.part,
-            incarnation: 0,
-            offset: (self.number * 8 + step % 2) << 20,
-            length,
-            buffer: Buffer::from(&vec![7; written][..]),
-            outcome: Ok(()),
-            times: JobTimes::default(),
-        }
+            (self.part, (self.number * 8 + step % 2) << 20, length),
+            Buffer::from(&vec![7; written][..]),
+        )
     }
 
     fn run(mut self, steps: u64) {

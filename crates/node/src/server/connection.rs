@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
-use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, JobTimes, Part, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Session};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_fabric::wire::{Received, Receiver};
 use tidegate_model::PartNumber;
@@ -257,16 +257,9 @@ impl Connection {
         let (offset, incarnation) =
             if command == Command::Flush { (0, offset) } else { (offset, 0) };
         let mut job = Job {
-            ticket,
-            tag,
-            command,
-            part,
             incarnation,
-            offset,
-            length,
-            buffer,
             outcome,
-            times: JobTimes::default(),
+            ..Job::new(ticket, tag, command, (part, offset, length), buffer)
         };
         match self.parts.get(part.index()) {
             Some(Some(part)) => {

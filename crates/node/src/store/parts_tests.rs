@@ -6,7 +6,6 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::JobTimes;
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
@@ -37,18 +36,7 @@ fn job(part: PartNumber, command: Command, offset: u64, length: u32) -> Job {
     let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
     let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 0 };
     let buffer = Buffer::empty();
-    Job {
-        ticket: 0,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset,
-        length,
-        buffer,
-        outcome: Ok(()),
-        times: JobTimes::default(),
-    }
+    Job::new(0, tag, command, (part, offset, length), buffer)
 }
 
 fn check(parts: &Parts<Plain>, job: &Job) -> Result<(), Fault> {

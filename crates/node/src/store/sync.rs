@@ -1,7 +1,7 @@
 //! The sync of all parts when a node ends.
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job, JobTimes};
+use tidegate_fabric::service::{Command, Job};
 use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
 use super::Medium;
@@ -29,17 +29,6 @@ fn flush(part: PartNumber) -> Job {
         cost: 1,
         delay: 0,
     };
-    let (command, buffer, outcome) = (Command::Flush, Buffer::empty(), Ok(()));
-    Job {
-        ticket: 0,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset: 0,
-        length: 0,
-        buffer,
-        outcome,
-        times: JobTimes::default(),
-    }
+    let (command, buffer) = (Command::Flush, Buffer::empty());
+    Job::new(0, tag, command, (part, 0, 0), buffer)
 }

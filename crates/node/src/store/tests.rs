@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault, Job, JobTimes, Part};
+use tidegate_fabric::service::{Command, Fault, Job, Part};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
@@ -52,18 +52,7 @@ pub(super) fn job(
         cost: length,
         delay: 0,
     };
-    Job {
-        ticket: 0,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset,
-        length,
-        buffer,
-        outcome: Ok(()),
-        times: JobTimes::default(),
-    }
+    Job::new(0, tag, command, (part, offset, length), buffer)
 }
 
 fn perform(medium: &dyn Medium, mut job: Job) -> Result<Buffer, Fault> {

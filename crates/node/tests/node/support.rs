@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, Job, JobTimes, Part, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
@@ -120,16 +120,5 @@ pub(crate) fn job(
         cost: length,
         delay: 0,
     };
-    Job {
-        ticket,
-        tag,
-        command,
-        part,
-        incarnation: 0,
-        offset,
-        length,
-        buffer,
-        outcome: Ok(()),
-        times: JobTimes::default(),
-    }
+    Job::new(ticket, tag, command, (part, offset, length), buffer)
 }

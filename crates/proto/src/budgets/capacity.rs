@@ -53,7 +53,7 @@ pub(super) fn burst_within(bound: Span) -> Burst {
 /// The work of the storage as one stage saw it.
 #[derive(Debug, Default)]
 pub(super) struct StorageView {
-    /// What belongs to the report that follows.
+    /// The storage's part of the report that follows.
     pub(super) reported: Option<StorageReport>,
     seen: Option<StorageReport>,
     service: Option<Vec<(u16, u64)>>,

@@ -75,7 +75,7 @@ impl Budgets {
         Ok((stages, causes))
     }
 
-    /// What each tenant waited at all stages in the last minute, by its index in the policy.
+    /// The waits of each tenant at all stages in the last minute, by its index in the policy.
     pub(crate) fn recent_waits(&self, now: Time) -> Vec<StageWaits> {
         let mut sums = alloc::vec![StageWaits::default(); self.tenants.len()];
         for share in self.stages.values().flat_map(|stage| &stage.shares) {

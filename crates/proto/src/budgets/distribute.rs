@@ -36,8 +36,8 @@ const CHANGE_PART: u64 = 100;
 /// A rate that changes by more than one part in this many is a share that moves. As with a demand
 /// that falls, steady programs fluctuate by less.
 const MOVE_PART: u64 = 8;
-/// What goes with a goal in the other unit, and one part in this many more: the next requests may
-/// be a little smaller or larger. With a sixteenth, a twentieth of a device stayed idle.
+/// A goal in one unit has its share of the other, and one part in this many more: the next requests
+/// may be a little smaller or larger. With a sixteenth, a twentieth of a device stayed idle.
 const MIX_PART: u64 = 64;
 
 pub(super) type Stages = BTreeMap<StageId, Stage>;
@@ -249,7 +249,7 @@ fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize,
 /// Where a tenant has both buckets, what it has of one unit is of no use beyond what it has of the
 /// other, so others get the rest. Example: of 1,000 operations and as many KiB, with requests of
 /// 1 KiB, one tenant is promised 400 operations. By operations alone it has 700 and another 300, by
-/// bytes alone both have half: 200 operations and 200 KiB would be nobody's.
+/// bytes alone both have half: 200 operations and 200 KiB would be unused.
 fn decide(policy: &Policy, stages: &Stages, hold: bool) -> [Vec<u64>; 2] {
     let [bytes, operations] = UNITS;
     let one = |unit, others: Option<&[u64]>| decide_one(policy, unit, stages, (hold, others));

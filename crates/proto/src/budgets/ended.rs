@@ -29,7 +29,7 @@ struct EndedStage {
     joined: Time,
     /// Its number, host, command and tenant.
     status: EndedStageStatus,
-    /// What requests of each tenant waited there, by the tenant's name.
+    /// The waits of each tenant's requests there, by the tenant's name.
     waits: Vec<(String, RecentWaits)>,
 }
 
@@ -69,7 +69,7 @@ impl EndedStages {
         self.0.iter().filter(move |it| !is_old(now, it.at))
     }
 
-    /// What each of them was, the latest first, with the requests of its last minute.
+    /// The account of each of them, the latest first, with the requests of its last minute.
     pub(super) fn status(&self, now: Time) -> Vec<EndedStageStatus> {
         let status = |ended: &EndedStage| {
             let mut waits = StageWaits::default();
@@ -81,7 +81,7 @@ impl EndedStages {
         all
     }
 
-    /// What requests of a tenant waited at those where it had some.
+    /// The waits of a tenant's requests at those where it had some.
     pub(super) fn delays(&self, now: Time, tenant: &str) -> Vec<DelaysAtStage> {
         let delays = self.recent(now).filter_map(|ended| {
             let (_, recent) = ended.waits.iter().find(|(name, _)| name == tenant)?;

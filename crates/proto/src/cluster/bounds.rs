@@ -234,7 +234,7 @@ pub(super) struct TenantBounds {
     pub(super) unknown: [GrantCounts; 2],
     /// Served and expected to be asked for in the period before, by the last report.
     pub(super) expected_before: u64,
-    /// What the last division in its group did, in this period and in the one before.
+    /// The result of the last division in its group, in this period and in the one before.
     pub(super) divided: InGroup,
     pub(super) divided_before: InGroup,
 }

@@ -18,7 +18,7 @@ use crate::cluster::status::{ClusterStatus, DataNodeStatus};
 use crate::stats::delays::permille;
 use crate::stats::delays::stages::{StageGate, StageWaits};
 
-/// What tenants waited in the last minute, by their index in the policy.
+/// The waits of tenants in the last minute, by their index in the policy.
 pub(super) struct RecentWaits {
     pub(super) stages: Vec<StageWaits>,
     pub(super) nodes: Vec<Waits>,

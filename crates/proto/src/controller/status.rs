@@ -70,7 +70,7 @@ pub struct MeasuredStatus {
     /// The time that 99 of 100 reads and writes of the last interval took at the storage at most,
     /// an eighth too large at most; none if none completed.
     pub latency_p99_ns: Option<u64>,
-    /// What the storage yielded over the last seconds in which the budget held requests back; zero
+    /// The yield of the storage over the last seconds in which the budget held requests back; zero
     /// before any. The budget of the next cycle is near it.
     pub operations_per_second: u64,
     /// The same in bytes.

@@ -157,7 +157,7 @@ fn held(times: &PathTimes, waits: &Waits) -> [(Rule, u64); 3] {
     let stay = u128::from(times.queue_ns) + u128::from(times.store_ns);
     let all = rules.iter().map(|rule| u128::from(waits.of(*rule))).sum::<u128>()
         + u128::from(waits.of(Rule::Device));
-    // What all rules held of the stay, at most the time in queues.
+    // The time that all rules held of the stay, at most the time in queues.
     let held = (stay * of_rules).checked_div(all).unwrap_or(0).min(u128::from(times.queue_ns));
     rules.map(|rule| {
         let part = (held * u128::from(waits.of(rule))).checked_div(of_rules).unwrap_or(0);

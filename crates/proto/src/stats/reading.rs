@@ -105,7 +105,7 @@ impl PathMeter {
     }
 }
 
-/// The meters of a [`AnsweredRequests`].
+/// The totals of the numbers of an [`AnsweredRequests`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowMeter {
     pub(super) name: String,

@@ -64,7 +64,7 @@ fn simulation() -> StageSim {
     simulation
 }
 
-/// What the programs of each tenant have used so far, in MiB.
+/// The use of each tenant's programs so far, in MiB.
 fn used(simulation: &mut StageSim) -> [u64; 3] {
     let (now, mut used) = (simulation.now.time(), [0; 3]);
     for program in simulation.hosts.iter_mut().filter_map(|host| host.process.as_mut()) {

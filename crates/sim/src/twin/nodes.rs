@@ -87,7 +87,7 @@ pub(super) struct TwinConnection {
 pub(super) struct InFlight {
     connection: u32,
     tenant: usize,
-    /// What nodes count it as: operations, or units of cost in a policy without resources.
+    /// Its count at nodes: operations, or units of cost in a policy without resources.
     operations: u32,
     bytes: u32,
     issued: Picoseconds,

@@ -144,7 +144,7 @@ fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Me
         path.push(end);
         PathBuf::from(path)
     });
-    // What the act before left is none of this one.
+    // Files of the act before are none of this one.
     for path in [&log, &report] {
         let _ = fs::remove_file(path);
     }
@@ -204,7 +204,7 @@ fn p99_of_fio(report: &Path) -> Option<f64> {
     percentiles["99.000000"].as_f64().map(|ns| ns / 1e6)
 }
 
-/// What a client of the pool does.
+/// The load of a client of the pool.
 fn keys(load: DemoLoad, socket: &Path) -> LoadParameters {
     LoadParameters {
         target: Target::Memcached { address: Address::Unix(socket.into()) },

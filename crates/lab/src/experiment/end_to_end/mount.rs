@@ -17,7 +17,7 @@ use tidegate_console::interrupt::Interrupt;
 const PATIENCE: Span = Span(5 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 
-/// What was set up so far. Dropping it takes that down in the other order.
+/// The parts that are set up so far. Dropping it takes them down in the other order.
 pub(super) struct Mount {
     root: PathBuf,
     device: Option<String>,

@@ -1,4 +1,4 @@
-//! What the run promises, to whom, and which gates are on in each act.
+//! The promises of the run, its tenants, and the gates that are on in each act.
 //!
 //! # The numbers
 //! Rates are small: two processors that do other work besides shall deliver them, so that only
@@ -10,14 +10,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
-/// What the device behind each node does, in operations per second.
+/// The rate of the device behind each node, in operations per second.
 pub(super) const NODE_IOPS: u64 = 500;
 /// The nodes of the volumes; the last node holds keys.
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 pub(super) const KEY_NODE: &str = "k";
-/// What the data node does, in operations per second.
+/// The rate of the data node, in operations per second.
 pub(super) const MEMORY_IOPS: u64 = 2_000;
-/// What programs on the mounted file system may do together. The volume below it is promised a
+/// The budget of programs on the mounted file system together. The volume below it is promised a
 /// little more, for what the file system adds.
 pub(super) const FILES_IOPS: u64 = 300;
 const VOLUME_IOPS: u64 = 360;
@@ -61,7 +61,7 @@ pub(super) enum Unit {
     Bytes(u64),
 }
 
-/// What a tenant is promised on a resource, before and after the policy changes.
+/// The promise of a tenant on a resource, before and after the policy changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TenantPromise {
     pub(super) tenant: &'static str,
@@ -236,7 +236,7 @@ impl Gate {
         }
     }
 
-    /// What the gate is for, said where its absence broke no promise.
+    /// The purpose of the gate, printed where its absence broke no promise.
     pub(super) const fn purpose(self) -> &'static str {
         match self {
             Self::Stage => {
@@ -395,7 +395,7 @@ pub(super) fn cluster(act: &Act, folder: &Path) -> String {
 
 /// The size of each volume.
 const VOLUME_MIB: u64 = 64;
-/// What clients read of it. The file system needs some of the rest.
+/// The part of it that clients read. The file system needs some of the rest.
 pub(super) const READ_MIB: u64 = 32;
 
 /// Sockets below the folder.

@@ -128,7 +128,7 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
     table.render(Paint::stdout(), usize::MAX)
 }
 
-/// What each gate contributed: the promises that were missed with this gate alone off.
+/// The contribution of each gate: the promises that were missed with this gate alone off.
 pub(super) fn sentences(results: &[(ActRecording, ActScore)]) -> Vec<String> {
     let everything = results.iter().find(|(recording, _)| recording.act.changes);
     let of = |(recording, score): &(ActRecording, ActScore)| {

@@ -34,7 +34,7 @@ pub(super) struct PromiseScore {
     pub(super) disturbed: u64,
     /// The least that the tenant was served in a second that counts, in thousandths.
     pub(super) lowest_permille: Option<u64>,
-    /// What it was served per second before and after the change, in the promise's unit.
+    /// Its service per second before and after the change, in the promise's unit.
     pub(super) had: [Option<f64>; 2],
     pub(super) p99_ms: Option<f64>,
 }
@@ -90,7 +90,7 @@ impl ActRecording {
         self.series.iter().find(|series| series.load == promise.load)
     }
 
-    /// What was promised at a time.
+    /// The promise at a time.
     pub(super) fn promised(&self, promise: &TenantPromise, window: Amount) -> u64 {
         promise.rates[self.phase(window)]
     }

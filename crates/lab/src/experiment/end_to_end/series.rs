@@ -1,4 +1,4 @@
-//! What a load was served over time, and windows of about a second of it.
+//! The service of a load over time, and windows of about a second of it.
 
 use super::plan::DemoLoad;
 

@@ -7,24 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
-use tidegate_model::Span;
-use tidegate_proto::controller::status::Status;
-use tidegate_proto::message::OperatorRequest;
 
 use super::mount::{self, Mount};
 use super::plan::{self, Act, KEYS, MEMCACHED, MEMORY, NBD};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
-use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
-use tidegate_console::operator::Operator;
 use tidegate_console::programs;
-
-/// How long a cluster may take until all of it is there.
-const PATIENCE: Span = Span(15 * Span::SECOND.0);
-const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 
 /// Programs that the run starts, each with its package in Debian and Ubuntu.
 const NEEDED: [(&str, &str); 6] = [
@@ -41,7 +32,7 @@ pub(super) const FILES: [&str; 2] = ["database", "copies"];
 /// The size of each.
 pub(super) const FILE_MIB: u64 = 8;
 
-/// What outlives acts: the folder with all stores, and the server of keys.
+/// The parts that outlive acts: the folder with all stores, and the server of keys.
 pub(super) struct Testbed {
     memcached: Child,
     pub(super) scratch: Scratch,
@@ -138,34 +129,11 @@ impl Testbed {
         let policy = plan::policy(act, 0, &self.mount_point());
         let controller =
             Controller::all("cluster", &cluster, &policy, &self.scratch, &self.interrupt)?;
-        self.wait(&controller)?;
+        controller.wait_for_cluster(&self.interrupt)?;
         let uri = self.uri("db");
         let mount =
             Mount::attach(&uri, &self.mount_point(), is_formatted, &self.scratch, &self.interrupt)?;
         Ok(Stand { _mount: mount, controller })
-    }
-
-    /// Waits until every node and gateway has the policy.
-    fn wait(&self, controller: &Controller) -> Result<(), Failure> {
-        let mut operator = Operator::connect(controller.socket())?;
-        let clock = Clock::start();
-        loop {
-            let status: Status = operator.call_as(&OperatorRequest::Status)?;
-            let is_ready = status.cluster.as_ref().is_some_and(|cluster| {
-                cluster.revision > 0
-                    && cluster.nodes.iter().all(|node| node.is_connected)
-                    && cluster.gateways.iter().all(|gateway| gateway.is_connected)
-                    && cluster.data_nodes.iter().all(|node| node.is_connected)
-            });
-            if is_ready {
-                return Ok(());
-            }
-            if clock.now().0 > PATIENCE.0 {
-                let what = "not all of the demo's cluster found its controller";
-                return Err(Failure::new(Code::Failure, what));
-            }
-            self.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
-        }
     }
 
     /// Gives the file system its files, and memcached its values.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, CompletionSink, Job, JobTimes, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_model::cluster::{Geometry, Volume};
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Span, Tag, TenantId, Time};
 use tidegate_sim::cluster::ClusterReport;
@@ -291,20 +291,9 @@ impl<'a> Load<'a> {
             cost,
             delay: 0,
         };
-        let (node, outcome) = (usize::from(flow.node), Ok(()));
+        let node = usize::from(flow.node);
         let part = one.parts[node];
-        let job = Job {
-            ticket,
-            tag,
-            command,
-            part,
-            incarnation: 0,
-            offset,
-            length,
-            buffer,
-            outcome,
-            times: JobTimes::default(),
-        };
+        let job = Job::new(ticket, tag, command, (part, offset, length), buffer);
         self.outbox[node].push(job);
         self.counted.requested += 1;
     }

@@ -14,7 +14,7 @@ use super::{RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
 use crate::text::{ReadResult, Strings, Text, count, name, nearest, wrong};
 use crate::units::Span;
 
-/// The least bound of latency: a queue shorter than a quarter of this is not told from none.
+/// The least bound of latency: a queue of less than a quarter of this looks like none.
 const LATENCY_MIN: Span = Span(200_000);
 
 #[derive(Deserialize)]
