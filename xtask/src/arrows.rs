@@ -1,4 +1,4 @@
-//! Which crate may depend on which: arrows point inward only (ARCHITECTURE.md).
+//! Check of crate dependencies: arrows point inward only (ARCHITECTURE.md).
 //!
 //! The table below is the architecture. It is compared with `cargo metadata`, so a manifest that
 //! breaks it fails a test with the name of the edge. Development dependencies are exempt: a test

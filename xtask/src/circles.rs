@@ -16,45 +16,19 @@ use crate::Finding;
 use crate::files::{self, TextFile};
 use crate::source;
 
-/// Circles that remain: the folder, its modules in them, and the reason.
-const KNOWN: &[(&str, &[&str], &str)] = &[(
-    "crates/proto/src",
-    &["budgets", "cluster", "controller", "data_node", "message", "session", "stats"],
-    "messages are beside the machines that react to them, and the status has parts of all",
-)];
-
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
-    Ok(findings(&files::texts(root)?, KNOWN))
+    Ok(findings(&files::texts(root)?))
 }
 
-fn findings(files: &[TextFile], known: &[(&str, &[&str], &str)]) -> Vec<Finding> {
-    let circles = circles(files);
-    let row = |folder: &str| known.iter().find(|(row, ..)| *row == folder);
-    let mut findings = Vec::new();
-    for (folder, circle) in &circles {
-        let known = row(folder).map_or(&[][..], |(_, modules, _)| modules);
-        if !circle.iter().all(|module| known.contains(module)) {
-            let names = circle.iter().copied().collect::<Vec<_>>().join(", ");
-            let what = format!("{names} use each other in a circle");
-            let mend = "move what both sides need into a module of its own below them";
-            findings.push(Finding::new(folder, 1, what, mend));
-        }
-    }
-    for (folder, modules, _) in known {
-        let found = circles.iter().find(|(circled, _)| circled == folder);
-        let found = found.map(|(_, circle)| circle.clone()).unwrap_or_default();
-        for module in modules.iter().filter(|module| !found.contains(*module)) {
-            let what = format!("{folder}/{module} is in no circle");
-            findings.push(Finding::new(
-                "xtask/src/circles.rs",
-                1,
-                what,
-                "remove it from the table",
-            ));
-        }
-    }
-    findings
+fn findings(files: &[TextFile]) -> Vec<Finding> {
+    let finding = |(folder, circle): (String, BTreeSet<&str>)| {
+        let names = circle.into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("{names} use each other in a circle");
+        let mend = "move what both sides need into a module of its own below them";
+        Finding::new(&folder, 1, what, mend)
+    };
+    circles(files).into_iter().map(finding).collect()
 }
 
 /// Each folder with modules in a circle, and these modules.
@@ -170,7 +144,7 @@ mod tests {
             text: (*text).into(),
         };
         let files: Vec<TextFile> = files.iter().map(file).collect();
-        findings(&files, &[]).iter().map(Finding::to_string).collect()
+        findings(&files).iter().map(Finding::to_string).collect()
     }
 
     #[test]
@@ -199,11 +173,5 @@ mod tests {
             ("b/tests/more", "use crate::a::Whole;"),
         ];
         assert_eq!(found(&files), [""; 0]);
-    }
-
-    #[test]
-    fn a_row_without_a_circle_is_refused() {
-        let found = findings(&[], &[("crates/gone/src", &["a"], "why")]);
-        assert_eq!(found[0].what, "crates/gone/src/a is in no circle");
     }
 }

@@ -1,5 +1,5 @@
 //! Relative links of Markdown pages lead somewhere, the manual lists all of its pages, and
-//! functions that ARCHITECTURE.md names are in their files.
+//! functions that the tables of [`TABLES`] name are in their files.
 
 use std::fs;
 use std::io;
@@ -11,6 +11,9 @@ use crate::files::{self, TextFile};
 const MANUAL: &str = "docs/src/";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
+/// Pages with tables of questions, files and functions.
+const TABLES: &[&str] = &["ARCHITECTURE.md", "docs/src/code.md"];
+
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let mut pages = files::texts(root)?;
@@ -19,7 +22,7 @@ pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
         pages.iter().flat_map(|page| broken(page, |path| root.join(path).exists())).collect();
     findings.extend(unlisted(&pages));
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
-    for page in pages.iter().filter(|page| page.path == "ARCHITECTURE.md") {
+    for page in pages.iter().filter(|page| TABLES.contains(&page.path.as_str())) {
         findings.extend(unknown_functions(page, text));
     }
     Ok(findings)

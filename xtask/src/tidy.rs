@@ -1,4 +1,4 @@
-//! How the source is written, as far as a machine can tell.
+//! Style checks of the source that a machine can make.
 //!
 //! Rules about text (`text.rs`) look at every line of every file of a kind; rules about Rust
 //! (`rust.rs`) look at code without comments and literals, and one of them at the words of

@@ -1,5 +1,5 @@
-//! How fast a flow may send: congestion control of windows (DCTCP, D2TCP, QTCP) and of rates
-//! (DCQCN, QRDMA), and how well a flow fares.
+//! Congestion control of network flows: windows (DCTCP, D2TCP, QTCP), rates (DCQCN, QRDMA), and the
+//! quality factor by which flows are compared.
 
 pub mod d2tcp;
 pub mod dcqcn;

@@ -1,5 +1,5 @@
-//! Which request is next: the queue of a stage, the scheduler of a node with its shards, and fair
-//! shares over many nodes; and when a worker looks for the next one.
+//! Request scheduling: the queue of a stage, the scheduler of a node with its shards, fair shares
+//! over many nodes, and busy polling of workers.
 
 pub mod busy_poll;
 pub mod cost;

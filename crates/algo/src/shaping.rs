@@ -1,5 +1,5 @@
-//! How much may pass now: rates, log lines, and how a budget is divided over the tenants with
-//! demand.
+//! Rate limits and fair shares: token buckets, limits on log lines, and the division of a budget
+//! over tenants with demand.
 
 pub mod demand;
 pub mod fair_share;

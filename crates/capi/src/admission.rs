@@ -1,4 +1,4 @@
-//! Requests: what is called for each of them.
+//! C functions that a program calls for each request.
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Opening a stage, closing it, and asking it.
+//! C functions that open, close and query a stage.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering::Relaxed as RELAXED;

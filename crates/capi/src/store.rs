@@ -1,4 +1,4 @@
-//! Keys and values in the memory of a data node.
+//! C functions of the key-value store in a data node's memory.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::{NonNull, null};

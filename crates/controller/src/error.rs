@@ -1,4 +1,4 @@
-//! Why a daemon, or the HTTP probe of a process without a controller, does not start.
+//! Errors that keep a daemon, or the HTTP probe of a process without a controller, from starting.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Events, as lines of the log.
+//! Log lines of the controller's events.
 
 use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_model::event::DISCONNECTED;

@@ -1,4 +1,4 @@
-//! Names of users.
+//! User names by number, looked up once and remembered.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! A process that ends with its parent, however the parent ends.
+//! Child processes that end with their parent, however the parent ends.
 //!
 //! # Problem
 //! A process that starts others ends them, too, when it is done or asked to end. Killed, it can do

@@ -1,4 +1,4 @@
-//! Which node owns a key: consistent hashing, the way libmemcached does it.
+//! Consistent hashing (ketama): the node that owns a key, as libmemcached computes it.
 //!
 //! **Problem.** Keys are spread over nodes without a table of keys; and when a node is added or
 //! removed, only the keys that it gains or loses may move. Clients that used to spread their keys

@@ -1,4 +1,4 @@
-//! Which nodes the gateway reaches and which volumes it serves, over all of its workers.
+//! Reachability of nodes and volumes, over all workers of a gateway.
 //!
 //! Each worker has links of its own, and detects by itself that a node is unreachable. This module
 //! joins these views to one state, one line of the log, and the reply to readiness probes. Workers

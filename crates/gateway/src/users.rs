@@ -1,4 +1,4 @@
-//! The numbers of the users that a policy names.
+//! User numbers of the user names that a policy has.
 //!
 //! Workers identify clients of Unix sockets by the number of their user, and never wait for a
 //! directory server to resolve a name. So the thread that receives a policy looks up its names

@@ -1,4 +1,4 @@
-//! Where a connection comes from.
+//! Origin of a connection: a user of this machine or a network address.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -6,9 +6,11 @@ use core::net::IpAddr;
 /// The origin by which connections are counted: one user of this machine, or one address.
 ///
 /// ```
-/// use tidegate_model::Origin; let address = |text: &str|
-/// Origin::of_address(text.parse().unwrap()); assert_eq!(address("2001:db8::1"),
-/// address("2001:db8::2"), "one machine has as many as it likes");
+/// use tidegate_model::Origin;
+///
+/// let address = |text: &str| Origin::of_address(text.parse().unwrap());
+/// // One machine has as many addresses of a network as it likes.
+/// assert_eq!(address("2001:db8::1"), address("2001:db8::2"));
 /// assert_eq!(address("::ffff:192.0.2.1"), address("192.0.2.1"));
 /// assert_eq!(address("2001:db8::1").to_string(), "address 2001:db8::");
 /// ```

@@ -1,4 +1,4 @@
-//! How long requests waited, and for which rule.
+//! Waiting times of requests, by the rule that held them.
 //!
 //! # Problem
 //! The latency of a request does not show its cause. An operator needs the rule that held the

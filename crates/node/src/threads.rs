@@ -1,4 +1,5 @@
-//! Threads of a node.
+//! Start of a storage node's threads, each with a name and with the log span of the thread that
+//! starts it.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

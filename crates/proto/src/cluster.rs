@@ -56,7 +56,9 @@ use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{Discipline, Event, Iops, NodeId, PeriodNumber, Policy, Rate, Span, Time};
 
 use crate::message::VERSION;
+pub use crate::message::cluster as message;
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
+pub use crate::status::cluster as status;
 use accounts::Accounts;
 use bounds::{GrantCounts, NodeAccounts, When};
 use message::{FromNode, NodeInfo, NodeReport, PartFault, Plan, Share, ToNode, UNITS};
@@ -67,11 +69,9 @@ mod accounts;
 mod allocate;
 mod bounds;
 mod groups;
-pub mod message;
 mod plan;
 mod rounds;
 pub mod split;
-pub mod status;
 mod still;
 mod survey;
 

@@ -70,11 +70,11 @@ pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
 use crate::stats::ClusterStats;
 use crate::stats::delays::{Delays, UnknownTenant};
 use crate::stats::latency::Latencies;
+pub use crate::status;
 use resources::RecentWaits;
 use status::Status;
 
 mod resources;
-pub mod status;
 #[cfg(test)]
 mod tests;
 

@@ -15,7 +15,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
 
-use crate::cluster::message::Share;
+use crate::message::cluster::Share;
 
 /// From a controller to a data node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

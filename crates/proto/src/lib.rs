@@ -1,7 +1,7 @@
 //! Tidegate's own protocols: the messages between its daemons, and the reactions of each one.
 //!
 //! - [`message`]: what a controller exchanges with its peers and operators; [`codec`]: its frames;
-//!   [`pages`]: long replies to operators
+//!   [`status`]: the state that it shows operators; [`pages`]: long replies to them
 //! - [`session`]: how a peer and its controller connect; [`retry`]: when to try again
 //! - [`controller`]: the controller, whose parts lead stages (`budgets`), storage and data nodes
 //!   ([`cluster`]), and read counters ([`stats`])
@@ -32,3 +32,4 @@ pub mod retry;
 pub mod session;
 pub mod stage;
 pub mod stats;
+pub mod status;

@@ -2,7 +2,7 @@
 //!
 //! A connection opens with a [`Hello`] from the side that connected. A stage then receives
 //! [`ToStage`] and sends [`FromStage`]; a storage node uses the messages of
-//! [`crate::cluster::message`]; a gateway receives [`ToGateway`] and sends [`FromGateway`]; an
+//! [`cluster`]; a gateway receives [`ToGateway`] and sends [`FromGateway`]; an
 //! operator sends [`OperatorRequest`] and receives one [`Reply`] to each. Adding a variant at the
 //! end of an enum, or a whole enum, keeps the version; everything else raises it.
 //!
@@ -20,11 +20,14 @@ use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
-use crate::cluster::message::NodeInfo;
+use self::cluster::NodeInfo;
+use self::counts::{GatewayCounts, GatewayPressure, PathTimes};
+use self::latency::RequestLatency;
 use crate::recording::Batch;
-use crate::stats::latency::RequestLatency;
-use crate::stats::message::{GatewayCounts, GatewayPressure};
-use crate::stats::path::PathTimes;
+
+pub mod cluster;
+pub mod counts;
+pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.

@@ -1,4 +1,4 @@
-//! A storage node's part: the order of service, its limits, and the reports to the controller.
+//! A storage node without I/O: the order of service, its limits, and the reports to the controller.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
 //! time, in the order of its [discipline](tidegate_algo::scheduling::scheduler). A controller sends

@@ -25,11 +25,11 @@ use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
 use tidegate_model::{DataNodeId, Event, GatewayId, NodeId, Span, StageId, Time};
 
-use crate::cluster::message::{FromNode, NodeInfo, ToNode};
-use crate::cluster::status::{ClusterStatus, TakeoverStatus};
 use crate::data_node::{FromDataNode, ToDataNode};
+use crate::message::cluster::{FromNode, NodeInfo, ToNode};
 use crate::message::{FromGateway, FromStage, Hello, ToGateway, ToStage, VERSION};
 use crate::retry::Retry;
+use crate::status::cluster::{ClusterStatus, TakeoverStatus};
 
 /// The first and the longest wait between two attempts to connect. The first is short, because a
 /// controller that restarts is back within a second.

@@ -40,13 +40,14 @@ use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{GateKind, Tenant};
 use tidegate_model::{Event, GatewayId, NodeId, Policy, Span, Time, Waits};
 
-use crate::cluster::message::{ToNode, UNITS};
-use crate::cluster::status::{
+use crate::message::cluster::{ToNode, UNITS};
+pub use crate::message::counts as message;
+use crate::message::{FromGateway, ToGateway, VolumeFault};
+use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
+use crate::status::cluster::{
     ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
     VolumeFaultStatus,
 };
-use crate::message::{FromGateway, ToGateway, VolumeFault};
-use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use latency::{Latencies, PeerLatency};
 use message::{AnsweredRequests, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
 use node::NodeStats;
@@ -55,7 +56,6 @@ use reading::{FlowMeter, Meter, PathMeter};
 
 pub mod delays;
 pub mod latency;
-pub mod message;
 pub(crate) mod minute;
 mod node;
 pub mod path;

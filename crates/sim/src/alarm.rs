@@ -1,5 +1,4 @@
-//! When a machine is to be called again: a wake-up in the queue of events for the earliest moment
-//! that it asked for.
+//! Wake-up of a simulated state machine: an event at the earliest deadline that it asked for.
 //!
 //! A machine says its next deadline after each call, mostly the same as before. Only one that is
 //! earlier than all in the queue becomes an event. Those that are later then find nothing due, ask

@@ -1,5 +1,5 @@
-//! The setting of the DSFQ paper (§4): streams whose threads reach bricks through coordinators, in
-//! virtual time.
+//! Simulation of DSFQ, fair queueing over several storage nodes, in the setting of its paper (§4):
+//! streams whose threads reach bricks (nodes) through coordinators (gateways), in virtual time.
 //!
 //! ```text
 //!  stream: threads ──▶ coordinators ──────────▶ bricks: node ──▶ disks

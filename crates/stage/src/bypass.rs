@@ -1,5 +1,5 @@
-//! Why a call was let through without passing a gate: a value for each reason, so that every such
-//! call is counted and shown.
+//! Reasons for letting a call pass without a gate: each such call is counted and shown by its
+//! reason.
 
 /// Why a call passed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

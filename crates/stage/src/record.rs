@@ -1,4 +1,5 @@
-//! The records of threads that wait at queues.
+//! Per-thread records in shared memory: they show which threads hold or wait for queue permits, and
+//! whether each is alive.
 //!
 //! A thread takes a *record* in the segment at its first queue gate and keeps it until it ends. The
 //! record holds

@@ -1,4 +1,4 @@
-//! Removal of segments that agents left behind.
+//! Removal of shared-memory segments whose agent has died.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! Whether any process maps a segment, whichever namespace, session or user it belongs to.
+//! Detection of segments in use: whether any process maps one, whichever namespace, session or user
+//! it belongs to.
 //!
 //! Numbers of processes do not help: a process in another PID namespace registers under a number
 //! that means another process here, or none. The kernel can tell: it grants a write lease on a file

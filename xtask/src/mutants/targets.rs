@@ -1,5 +1,5 @@
-//! Which files `cargo xtask mutants` changes: the wire's parsers, the token paths, the stores, the
-//! segment with its leases, and what a daemon trusts.
+//! Files that `cargo xtask mutants` changes: the wire's parsers, the token paths, the stores, the
+//! segment with its leases, and the code that decides what a daemon trusts.
 
 /// The files of one crate, and the tests that are to notice.
 pub(super) struct MutantTarget {

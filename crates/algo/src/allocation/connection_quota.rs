@@ -1,4 +1,5 @@
-//! Which connections a gateway keeps when there are too many.
+//! Connection quotas of a gateway, per tenant and per address: a new connection is refused, or
+//! evicts an older one.
 //!
 //! # Problem
 //! A connection costs memory and a descriptor, so there is a most. 520 clients that connected and

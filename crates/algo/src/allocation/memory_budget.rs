@@ -1,4 +1,4 @@
-//! How much memory each client of a gateway may take up.
+//! Memory budget of a gateway: bounds the memory that requests of each client may use.
 //!
 //! # Problem
 //! A request of 30 bytes can request 32 MiB, and a client that does not read the replies

@@ -1,5 +1,5 @@
-//! How many requests without a reservation a device holds while requests with a reservation are
-//! served.
+//! Queue depth control at a device: limits outstanding requests without a reservation while
+//! requests with a reservation are served.
 //!
 //! # Problem
 //! A scheduler puts a request with a reservation first, but only in front of the device. There the

@@ -1,4 +1,4 @@
-//! Which channel a request belongs to: rules compiled to bit masks.
+//! Request classification: finds the channel of a request by rules that are compiled to bit masks.
 //!
 //! # Problem
 //! A stage has tens of rules over eight classifiers, five of them strings with wildcards, and the

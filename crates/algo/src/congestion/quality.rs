@@ -1,4 +1,4 @@
-//! How well a flow fares, as one number: its quality factor.
+//! Quality factor of a network flow: its deficit or slack against its promise, as one number.
 //!
 //! # Problem
 //! Congestion control that gives way to congestion treats all flows alike. To treat them by their

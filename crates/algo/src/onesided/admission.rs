@@ -1,4 +1,4 @@
-//! Whether a data node can keep the promises that clients request.
+//! Admission of clients to a data node: checks whether the node can keep their reservations.
 //!
 //! # Model
 //! The node does at most C_G operations per period, a client at most C_L (Definition 2). Both must

@@ -1,4 +1,4 @@
-//! How many operations the node can do in a period.
+//! Capacity estimate of a data node, in operations per period.
 //!
 //! # Model
 //! The node's processor sees no operation, so its only source is what clients report that they have

@@ -1,4 +1,4 @@
-//! How long a worker thread polls for the next request before it sleeps.
+//! Adaptive busy polling: how long a worker thread polls for requests before it sleeps.
 //!
 //! # Problem
 //! A client with few requests outstanding waits for replies, and the worker waits for requests. If

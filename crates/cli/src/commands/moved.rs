@@ -1,4 +1,4 @@
-//! The commands that `tidegate-lab` has now: their old names lead to the new ones.
+//! Old names of commands that moved to `tidegate-lab`: each prints the new name.
 
 use std::env;
 

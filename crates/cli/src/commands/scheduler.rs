@@ -1,4 +1,4 @@
-//! `tidegate scheduler`: by which rule nodes decide who is next, and choosing another.
+//! `tidegate scheduler`: shows the scheduling discipline of storage nodes, and changes it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! How to connect to a process: its address and, with TLS, the name that its certificate must bear.
+//! Address of a process and, with TLS, the name that its certificate must bear.
 
 use std::io;
 

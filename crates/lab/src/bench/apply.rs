@@ -1,5 +1,5 @@
-//! How soon a new rate takes effect: `tidegate apply` changes the limit of a program whose threads
-//! request tokens all the time, from 10 to 100 MiB/s and back.
+//! Benchmark of policy changes: how soon a new rate takes effect. `tidegate apply` changes the
+//! limit of a program whose threads request tokens all the time, from 10 to 100 MiB/s and back.
 //!
 //! The time counts from the start of the command, by the grants that the threads see. A higher rate
 //! holds with the first grant that the old rate and its burst cannot explain. A lower rate holds

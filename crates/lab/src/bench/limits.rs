@@ -1,6 +1,6 @@
-//! How exactly a limit holds, live: threads send a stage the next request as soon as they were
-//! granted the last. The bench counts the grants in every window of one second, from the first
-//! after the limit was set.
+//! Benchmark of the accuracy of a rate limit, live: threads send a stage the next request as soon
+//! as they were granted the last. The bench counts the grants in every window of one second, from
+//! the first after the limit was set.
 //!
 //! The threads do nothing else, so the bench measures the stage: its decisions, its clock, and its
 //! sleeps. A request is indivisible, so a window may hold one more or one less of them; the rest of

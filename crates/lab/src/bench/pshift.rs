@@ -1,5 +1,5 @@
-//! How long it takes to divide tokens over servers: all anew from raw demands, and after one bucket
-//! in a hundred has moved to other servers; beside a stock solver of maximum flows.
+//! Benchmark of token division over servers (pShift): all anew from raw demands, and after one
+//! bucket in a hundred has moved to other servers; beside a stock solver of maximum flows.
 //!
 //! Configurations are those of [`instance`](tidegate_algo::allocation::pshift::instance):
 //! reservations are 0.9 or all of the capacities (r), demands 1.1 or 1.5 times the reservations

@@ -1,4 +1,4 @@
-//! The time of a request in a stage: to find its channel, to pass the gates, to count.
+//! Benchmark of a stage: the time to classify a request, to pass its gates and to count it.
 
 use std::fs::File;
 use std::hint::black_box;

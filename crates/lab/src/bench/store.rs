@@ -1,5 +1,4 @@
-//! How many values a client reads per second from a live data node's store, in Rust, in C and in
-//! Python, on one core.
+//! Benchmark of key-value reads from a live data node, in Rust, in C and in Python, on one core.
 //!
 //! A data node runs in this process, and clients that have a session slot there but no reservation
 //! read values of 4 KiB of keys at random: each call waits for its answer, and never has to wait

@@ -1,4 +1,4 @@
-//! The policies of the experiment, as text: what a user would write.
+//! Policies of the PAIO experiment, as text in the form that an operator writes.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! How quiet the machine was in each second of a live run.
+//! Disturbance of a live measurement by other load on the machine, second by second.
 //!
 //! A probe thread asks for a processor for a moment, again and again, or a load thread reads its
 //! own count. A second is *disturbed* if that thread was ready and the kernel kept it from a

@@ -1,4 +1,5 @@
-//! Which request may be sent now, and how long each took: a thread's bookkeeping without I/O.
+//! Pacing of a load generator's thread: the request that may be sent now, and the response times,
+//! without I/O.
 //!
 //! **Problem.** A generator that waits for an answer before it asks again stops asking while the
 //! server stalls. The requests that users would have made meanwhile are missing from its numbers,

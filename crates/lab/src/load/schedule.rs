@@ -1,4 +1,4 @@
-//! When requests are to be sent, and what they are about: pure functions of a seed.
+//! Schedule of a load generator: times and contents of requests, as pure functions of a seed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which byte of a volume lies where.
+//! Striping: the node and the offset of each byte of a volume.
 //!
 //! # Model
 //! A volume of `n` parts is cut into stripes of `2^k` bytes, which are dealt to the parts round

@@ -1,4 +1,4 @@
-//! Whether a stage can hold what belongs to a tenant.
+//! Checks that the rules and gates of a tenant fit into a stage's tables.
 //!
 //! A stage that names its tenant gets what belongs to it. One that names none gets what belongs to
 //! every tenant that its user may act for. Only its own machine can resolve its user, so such a

@@ -1,4 +1,4 @@
-//! How much a stage can hold, and so how much a policy may require of one.
+//! Table sizes of a stage, which bound what a policy may require of one stage.
 //!
 //! A stage is one segment of memory with a fixed layout, so it holds a fixed number of everything.
 //! The numbers stand here, in the innermost crate, because a policy that no stage can hold is to be

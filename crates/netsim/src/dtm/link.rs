@@ -1,4 +1,4 @@
-//! The link and its flows, slot by slot.
+//! Link of the discrete-time model, with its flows, advanced slot by slot.
 
 use tidegate_algo::congestion::dctcp::{CongestionControl as _, Dctcp, WindowState};
 use tidegate_algo::congestion::qtcp::Qtcp;

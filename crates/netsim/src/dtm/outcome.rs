@@ -1,4 +1,4 @@
-//! Results of a run of the model.
+//! Results of the discrete-time model.
 
 use core::ops::Range;
 use std::fmt::Write as _;

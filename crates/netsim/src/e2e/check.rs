@@ -1,4 +1,4 @@
-//! Invariants at every moment of a run, checked where debug assertions are on.
+//! Invariants of an end-to-end simulation at every moment, checked where debug assertions are on.
 //!
 //! **Packets.** Each packet that was sent was delivered, dropped, waits or is on a line, and no
 //! buffer holds more than its size ([`Network::check`](crate::net::Network::check)). Queues that

@@ -1,4 +1,4 @@
-//! Commands as messages of flows: NVMe over Fabrics, by the sizes of its transport for TCP.
+//! NVMe over Fabrics: storage commands as messages of flows, by the sizes of its transport for TCP.
 //!
 //! - a *command*, 72 bytes to the server: 8 of header and 64 of the submission queue's entry; and
 //!   what is written, if it fits in the capsule;

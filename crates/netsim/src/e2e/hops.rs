@@ -1,4 +1,4 @@
-//! Series of each class at each port, moment by moment.
+//! Time series of each traffic class at each switch port.
 //!
 //! A tree of 1,024 hosts has thousands of ports, of which a scenario uses some. So a series begins
 //! when a class comes to a port for the first time, with zeros for the moments before; unused ports

@@ -1,4 +1,4 @@
-//! The server and the drive of an offset, where stripes go around.
+//! Striping in an end-to-end simulation: the server and the drive of an offset.
 
 use tidegate_model::Bytes;
 

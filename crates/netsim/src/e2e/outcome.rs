@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of an end-to-end simulation of network and drives.
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Rate, Span};

@@ -1,4 +1,4 @@
-//! The promise to each flow: its share of the link that gives it least.
+//! Promised rate of each flow: its share of the link that gives it least.
 //!
 //! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]). No
 //! parameter names the bottleneck, and it need not be the same for all flows: so every port that a

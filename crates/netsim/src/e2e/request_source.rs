@@ -1,4 +1,4 @@
-//! The requests of an application: made up by its plan, or as they were recorded.
+//! Request source of a simulated application: synthetic by its plan, or recorded.
 
 use core::fmt::Display;
 use std::io::{self, BufRead};

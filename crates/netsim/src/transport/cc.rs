@@ -1,4 +1,4 @@
-//! One type for every congestion control that a flow may have.
+//! Congestion control of a simulated flow: one type for all algorithms.
 
 use tidegate_algo::congestion::d2tcp::D2tcp;
 use tidegate_algo::congestion::dcqcn::Limiter;

@@ -1,4 +1,4 @@
-//! The parts that are open, by number.
+//! Table of the open parts of volumes, by number.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Where the control words are, in bytes from the beginning of the region.
+//! Memory layout of Haechi's control words in a data node's region, in bytes from its beginning.
 //!
 //! Node and clients write to different cache lines. A region begins with a megabyte of control
 //! area, most of it unused; data begins at [`DATA`].

@@ -1,4 +1,5 @@
-//! The words that both sides write: how counts and the period's number share eight bytes.
+//! Encoding of the words that clients and the data node both write: a count and the period's number
+//! share eight bytes.
 //!
 //! A word is never seen half-written, but two words can be of different times. So each names its
 //! period, and a reader takes those of the period it is in. Counts that do not fit are as large as

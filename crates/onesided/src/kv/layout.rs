@@ -1,4 +1,5 @@
-//! How a store lies in its area: the header, the index, the blocks, and the words between them.
+//! Memory layout of the key-value store: the header, the index, the blocks, and the words between
+//! them.
 //!
 //! ```text
 //! at +0      header, 64 bytes: magic, version of the layout, sizes, seed, checksum

@@ -26,8 +26,8 @@ use tidegate_model::policy::{GateKind, Levels, Resource};
 use tidegate_model::{Event, Iops, Policy, Rate, Span};
 
 use super::window_stats::Waits;
-use crate::controller::status::MeasuredStatus;
 use crate::message::StorageReport;
+use crate::status::MeasuredStatus;
 
 /// The least time that is evidence: in a shorter one, too few requests of a disk complete.
 const INTERVAL_MIN: Span = Span(100 * Span::MILLISECOND.0);

@@ -1,4 +1,5 @@
-//! Which gates of stages held a tenant's requests in the last minute, and what would change it.
+//! Explanation of waits at stages: the gates that held a tenant's requests in the last minute, and
+//! the remedy for each.
 //!
 //! The counts are those of [`recent_waits`](super::recent_waits). For each gate that held at least
 //! a tenth of the waiting there is the evidence (the rate that decides, and what the tenant had),

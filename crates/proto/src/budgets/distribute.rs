@@ -1,4 +1,4 @@
-//! The decision of a cycle, and how it reaches the stages.
+//! Distribution of rates to stages: the decision of a control cycle, and its messages.
 //!
 //! Two rules keep the sum of the rates in force within the budget at every moment. Decreases go out
 //! before increases: they travel on separate sockets, so the order in which stages read them is not

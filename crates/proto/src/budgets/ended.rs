@@ -15,9 +15,9 @@ use tidegate_model::{Policy, Time};
 
 use super::recent_waits::RecentWaits;
 use super::stage::Stage;
-use crate::controller::status::EndedStageStatus;
 use crate::stats::delays::stages::{DelaysAtStage, StageWaits};
 use crate::stats::minute::MINUTE;
+use crate::status::EndedStageStatus;
 
 /// The most ended stages that are kept. Chosen by hand.
 pub(super) const ENDED_MAX: usize = 256;

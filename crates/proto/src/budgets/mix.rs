@@ -1,4 +1,4 @@
-//! The bytes that go with a tenant's operations, where it has buckets of both.
+//! Mean size of a tenant's operations: the bytes that go with them, where it has buckets of both.
 
 use tidegate_model::gate::Unit;
 

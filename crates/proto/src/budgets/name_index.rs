@@ -1,4 +1,4 @@
-//! Index of the names of a policy.
+//! Index of a policy's tenants and channels by name.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! Makes the controller's status from its state.
+//! Status of stages and budgets, made from the controller's state.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,10 +12,8 @@ use super::Budgets;
 use super::distribute::in_force;
 use super::rules::{UNITS, has_bucket};
 use super::stage::{Share, Stage};
-use crate::controller::status::{
-    BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals,
-};
 use crate::session::Peer;
+use crate::status::{BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals};
 
 /// The part of a period that is called a thousandth, in nanoseconds per second.
 const PERMILLE_NS: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Makes the cluster's status from its state.
+//! Status of storage nodes, made from the controller's state.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! Why requests of a tenant were delayed in the last minute: the words of `tidegate explain` and of
-//! `GET /v1/tenants/{name}/delays`.
+//! Explanation of waits at nodes: the causes of a tenant's delays in the last minute, for `tidegate
+//! explain` and `GET /v1/tenants/{name}/delays`.
 //!
 //! # Problem
 //! A client that waits wants to know the cause and the remedy. A number of milliseconds gives
@@ -39,9 +39,8 @@ use self::stages::{DelaysAtStage, StageCause};
 use super::minute::{Doing, Work};
 use super::path::{PathDelays, PathTimes};
 use super::{ClusterStats, TenantParameters};
-use crate::cluster::status::ClusterStatus;
-
-pub mod stages;
+use crate::status::cluster::ClusterStatus;
+pub use crate::status::stage_waits as stages;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
@@ -339,7 +338,7 @@ impl Case<'_> {
         });
         let mut first: Vec<String> = first.collect();
         if first.is_empty() {
-            first = vec!["somebody whose reservation is kept elsewhere by now".into()];
+            first = vec!["a tenant whose reservation other nodes keep by now".into()];
         }
         let why = format!("reservations of others go first at {}: {}", node.name, listed(&first));
         let sum = reserved.values().fold(0, |sum: u64, reserved| sum.saturating_add(*reserved));

@@ -11,7 +11,7 @@ use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
 use super::reading::{Meter, WaitMeter};
 use super::{PeerReading, STALE, moved};
-use crate::cluster::status::NodeStatus;
+use crate::status::cluster::NodeStatus;
 
 #[derive(Debug, Default)]
 pub(super) struct NodeStats {

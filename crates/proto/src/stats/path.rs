@@ -1,5 +1,5 @@
-//! Where requests over gateways spent their latencies: one sum, from when a gateway has read a
-//! request until it has the reply.
+//! Latency breakdown of requests over gateways: gateway, link, queue and store, from reading a
+//! request until its reply is there.
 //!
 //! # Problem
 //! A client waits for its gateway, for the link, for the node's queue and for the store. Each of
@@ -7,8 +7,8 @@
 //!
 //! # Mechanism
 //! A node tells with each answer how long the job was in its queue and at its store
-//! ([`Stay`]). The gateway knows the latency of the whole request and the round trip of the job
-//! that was answered last, the one that the client waited for. Then
+//! ([`Stay`](crate::data::Stay)). The gateway knows the latency of the whole request and the round
+//! trip of the job that was answered last, the one that the client waited for. Then
 //!
 //! ```text
 //! latency = gateway + link + queue + store
@@ -30,78 +30,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 #[cfg(feature = "schema")]
 use alloc::{format, vec};
-use core::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Rule, Span, Waits};
+use tidegate_model::{Rule, Waits};
 
-use crate::data::Stay;
+pub use crate::message::counts::PathTimes;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]
 mod std {
     pub(super) use alloc::borrow;
     pub(super) use core::iter;
-}
-
-/// Answered requests of one tenant, and where they spent their latencies, all of them together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathTimes {
-    /// How many.
-    pub requests: u64,
-    /// At the gateway, before the last sub-request went to its node.
-    pub gateway_ns: u64,
-    /// On the way to the node and back, its sockets and threads included.
-    pub link_ns: u64,
-    /// In the node's queue.
-    pub queue_ns: u64,
-    /// At the node's store.
-    pub store_ns: u64,
-}
-
-impl PathTimes {
-    /// One request that took so long, of which its last job was out for a round trip and at its
-    /// node for a stay; none if it never went to one. The parts add up to the latency.
-    pub fn of(latency: Span, at_node: Option<(Span, Stay)>) -> Self {
-        let (round_trip, Stay { queued, stored }) = at_node.unwrap_or_default();
-        let round_trip = round_trip.0.min(latency.0);
-        let store_ns = stored.0.min(round_trip);
-        let queue_ns = queued.0.min(round_trip - store_ns);
-        Self {
-            requests: 1,
-            gateway_ns: latency.0 - round_trip,
-            link_ns: round_trip - store_ns - queue_ns,
-            queue_ns,
-            store_ns,
-        }
-    }
-
-    /// The sum of the requests' latencies.
-    pub const fn total_ns(&self) -> u64 {
-        let outside = self.gateway_ns.saturating_add(self.link_ns);
-        outside.saturating_add(self.queue_ns).saturating_add(self.store_ns)
-    }
-
-    /// The growth since an earlier reading of the same process.
-    pub(super) const fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests.saturating_sub(earlier.requests),
-            gateway_ns: self.gateway_ns.saturating_sub(earlier.gateway_ns),
-            link_ns: self.link_ns.saturating_sub(earlier.link_ns),
-            queue_ns: self.queue_ns.saturating_sub(earlier.queue_ns),
-            store_ns: self.store_ns.saturating_sub(earlier.store_ns),
-        }
-    }
-}
-
-impl AddAssign for PathTimes {
-    fn add_assign(&mut self, other: Self) {
-        self.requests = self.requests.saturating_add(other.requests);
-        self.gateway_ns = self.gateway_ns.saturating_add(other.gateway_ns);
-        self.link_ns = self.link_ns.saturating_add(other.link_ns);
-        self.queue_ns = self.queue_ns.saturating_add(other.queue_ns);
-        self.store_ns = self.store_ns.saturating_add(other.store_ns);
-    }
 }
 
 /// Latencies of a tenant's requests over gateways in the last minute, as one sum of parts.
@@ -168,8 +107,10 @@ fn held(times: &PathTimes, waits: &Waits) -> [(Rule, u64); 3] {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_model::Span;
 
     use super::*;
+    use crate::data::Stay;
 
     fn stay() -> impl Strategy<Value = Option<(Span, Stay)>> {
         let at_node = any::<(u32, u32, u32)>().prop_map(|(trip, queued, stored)| {

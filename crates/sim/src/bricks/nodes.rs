@@ -1,4 +1,5 @@
-//! Bricks, their disks, and the threads that ask them through coordinators, in a simulation.
+//! DSFQ simulation: bricks (storage nodes), their disks, and the threads that ask them through
+//! coordinators (gateways).
 
 use std::rc::Rc;
 

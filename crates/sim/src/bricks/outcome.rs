@@ -1,4 +1,4 @@
-//! Results of a run.
+//! Results of a DSFQ simulation.
 
 use tidegate_model::Span;
 

@@ -1,4 +1,4 @@
-//! Scenario of a simulation: a TOML file with strict keys.
+//! DSFQ simulation, its scenario: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_algo::scheduling::shards::SHARDS_MAX;

@@ -1,4 +1,4 @@
-//! Threads that make requests, with one request outstanding each.
+//! DSFQ simulation, its load: threads with one request outstanding each.
 
 use tidegate_model::Bytes;
 

@@ -1,4 +1,4 @@
-//! The worst unfairness of a run, beside the bound of the paper.
+//! DSFQ simulation: the worst unfairness of a run, beside the bound of the paper.
 
 /// State of one of the two streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

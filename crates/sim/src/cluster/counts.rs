@@ -1,4 +1,4 @@
-//! The tokens of each process of a cluster, period by period, beside what is promised.
+//! Cluster simulation: the tokens of each process, period by period, beside what is promised.
 
 use std::collections::{BTreeMap, BTreeSet};
 

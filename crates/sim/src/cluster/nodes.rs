@@ -1,4 +1,4 @@
-//! Storage nodes, their devices and their clients, in a simulation.
+//! Cluster simulation: storage nodes, their devices and their clients.
 
 use std::rc::Rc;
 

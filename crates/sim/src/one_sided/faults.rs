@@ -1,4 +1,5 @@
-//! Clients with guarantees under faults, made from one number, and what must hold whatever happens.
+//! Fault injection for one-sided memory: clients with reservations under faults that one seed
+//! decides, and the invariants.
 //!
 //! **Problem.** A data node keeps its promises easily while all clients are there. It must also
 //! keep them while clients stop, die, come and are late, the monitor starts again, and the node

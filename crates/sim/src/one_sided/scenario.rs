@@ -1,4 +1,4 @@
-//! Scenario of a simulation: a TOML file with strict keys.
+//! Scenario of a one-sided memory simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_algo::onesided::Rules;

@@ -1,4 +1,5 @@
-//! Bricks under DSFQ, with coordinators, a reservation, a limit, and classes in turn.
+//! Fault injection, DSFQ: storage nodes with coordinators, a reservation, a limit, and classes in
+//! turn.
 //!
 //! Besides what must hold of all storage nodes:
 //! - *The unfairness of the first two streams, which have one class, stays within the bound* of

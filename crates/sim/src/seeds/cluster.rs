@@ -1,4 +1,4 @@
-//! A cluster with random nodes, promises, load and faults.
+//! Fault injection, pShift: a cluster with random nodes, promises, load and faults.
 //!
 //! Besides what must hold of all storage nodes, *every feasible reservation is met* in every period
 //! of the calm. The smallest cut over all sets of nodes, found by trying them all, decides which

@@ -1,4 +1,4 @@
-//! Data nodes, each with Haechi, among which a controller divides promises.
+//! Fault injection, Haechi: data nodes among which a controller divides promises.
 //!
 //! - *No share is created*: at any time the shares at all nodes add up to the promise or less, and
 //!   so do what they allow and the limit. Less that a new policy promises counts once it is calm.

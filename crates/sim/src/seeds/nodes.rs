@@ -1,4 +1,4 @@
-//! Faults and invariants of storage nodes, whatever their load.
+//! Fault injection: faults and invariants of storage nodes, whatever their load.
 //!
 //! - *No request is lost or answered twice*: those that were made and not settled are those that
 //!   nodes hold.

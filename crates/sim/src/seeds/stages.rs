@@ -1,4 +1,4 @@
-//! Programs on several hosts, whose files are on one storage.
+//! Fault injection, stages: programs on several hosts, whose files are on one storage.
 //!
 //! - *Nothing is given out twice*: at every instant the rates in force at all hosts add up to the
 //!   capacity, and a hundredth for stages that start, or less; while links are slow and cut, hosts

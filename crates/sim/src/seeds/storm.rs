@@ -1,4 +1,5 @@
-//! Three nodes under dozens of faults, on links that lose and delay more than any network.
+//! Fault injection, dense: three nodes under dozens of faults, on links that lose and delay more
+//! than any network.
 //!
 //! In each millisecond *no token is created*: what is reserved and allowed at all processes in one
 //! period, what dead ones have served included, never exceeds the promise. In the calm *every

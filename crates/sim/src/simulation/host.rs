@@ -1,4 +1,4 @@
-//! The host of a peer, and the messages on its link.
+//! Simulated host of a process, and the messages on its link to the controller.
 
 use tidegate_proto::controller::{ConnectionId, FromPeer, ToPeer};
 use tidegate_proto::message::Hello;

@@ -1,4 +1,4 @@
-//! The reader: lines in, records out in the order of their times.
+//! Reader of I/O traces: takes lines, and returns records in the order of their times.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;

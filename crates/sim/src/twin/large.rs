@@ -1,4 +1,4 @@
-//! Large requests at the nodes of a trace replay, in pieces as a node cuts them.
+//! Trace replay: large requests at simulated nodes, in the pieces into which a node cuts them.
 
 use tidegate_model::{Tag, Time};
 use tidegate_proto::data::Command;

@@ -1,4 +1,4 @@
-//! The load of a recording: the requests of each connection, and what made each of them.
+//! Trace replay, the load: the requests of each recorded connection, and what made each of them.
 //!
 //! A connection is *closed* if it keeps its depth, that is, if there are at least half as many
 //! requests under way after the average request as there are at most, and if at least half of its

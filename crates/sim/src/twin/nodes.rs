@@ -1,4 +1,4 @@
-//! The nodes of a cluster, its gateways, and the clients of a recording.
+//! Trace replay, the cluster: its nodes, its gateways, and the recorded clients.
 
 use std::rc::Rc;
 

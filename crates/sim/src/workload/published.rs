@@ -1,4 +1,4 @@
-//! Workloads that were published, by their shape.
+//! Published workloads, by their shape.
 //!
 //! The recordings themselves are their owners' and large; where a user has them, they are
 //! [replayed](crate::trace). The workloads here imitate the published shape: the fraction of reads,

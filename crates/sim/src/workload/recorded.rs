@@ -1,4 +1,4 @@
-//! Requests as a recording has them, at their times.
+//! Recorded requests as a workload, at their times.
 //!
 //! **Problem.** A recording is a stream of lines that may be longer than memory, of several devices
 //! and of days. A replay needs a part of it: one device, some minutes, perhaps twice as fast, as

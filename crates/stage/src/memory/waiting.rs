@@ -1,5 +1,5 @@
-//! How a connection waits: it sleeps until the model of an RNIC, the engine or the lifeline has
-//! something to do, and measures how late it was woken up.
+//! Waiting of a connection to a data node: it sleeps until the model of an RNIC, the engine or the
+//! lifeline has work, and measures how late it was woken up.
 
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;

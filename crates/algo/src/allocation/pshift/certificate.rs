@@ -1,4 +1,4 @@
-//! The proof that an allocation is the best there is: a cut with its value.
+//! Optimality proof of a token allocation: a minimum cut whose value equals the allocated capacity.
 //!
 //! Let T be any set of servers. A token that is consumed, is consumed on a server of T or
 //! elsewhere. Those of T consume their capacities at most; elsewhere, a bucket consumes at most

@@ -1,4 +1,5 @@
-//! An approximation of token allocation (§III-C): only large shares take part in moving tokens.
+//! Faster, approximate division of tokens over storage nodes: only the largest shares move (pShift
+//! paper, §III-C).
 
 use alloc::vec::Vec;
 

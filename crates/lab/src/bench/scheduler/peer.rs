@@ -1,4 +1,5 @@
-//! Ceph's dmclock, compiled from headers that the user has: it is LGPL, so none are here.
+//! Peer of the scheduler's benchmark: Ceph's dmclock, compiled from headers on the user's machine,
+//! because it is LGPL.
 
 use std::env;
 use std::fmt::Write;

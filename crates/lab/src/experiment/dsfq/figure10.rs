@@ -1,5 +1,5 @@
-//! Figure 10: each request of stream g is striped over three storage nodes (*bricks*). Stream f has
-//! data on one of them.
+//! DSFQ paper, figure 10: each request of stream g is striped over three storage nodes (*bricks*).
+//! Stream f has data on one of them.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Figure 12: as figure 9, under HYBRID-DSFQ, which keeps a twelfth of brick A for g; with one and
-//! with two coordinators, and with what is cut from delays carried on as a debt.
+//! DSFQ paper, figure 12: as figure 9, under HYBRID-DSFQ, which keeps a twelfth of brick A for g;
+//! with one and with two coordinators, and with what is cut from delays carried on as a debt.
 
 use serde_json::json;
 use tidegate_model::Discipline;

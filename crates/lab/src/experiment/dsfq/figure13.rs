@@ -1,5 +1,5 @@
-//! Figure 13: every other ten seconds h takes part of brick B from g, and f, which has data on A
-//! only, gives g more of A for it. With 20 and with 30 threads of f and g on A.
+//! DSFQ paper, figure 13: every other ten seconds h takes part of brick B from g, and f, which has
+//! data on A only, gives g more of A for it. With 20 and with 30 threads of f and g on A.
 //!
 //! Single seconds vary, so the switches of a run are laid on top of each other.
 

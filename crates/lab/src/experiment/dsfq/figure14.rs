@@ -1,6 +1,6 @@
-//! Figure 14: f and g have data on three bricks each and share A only; the numbers of asking
-//! threads follow sines. Runs: no scheduler, each brick for itself, totals, and totals with a
-//! minimum share.
+//! DSFQ paper, figure 14: f and g have data on three bricks each and share A only; the numbers of
+//! asking threads follow sines. Runs: no scheduler, each brick for itself, totals, and totals with
+//! a minimum share.
 
 use serde_json::{Value, json};
 use tidegate_model::Discipline;

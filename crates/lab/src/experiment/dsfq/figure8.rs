@@ -1,5 +1,5 @@
-//! Figure 8: two streams on one storage node (*brick*), with weights one to two. Stream f always
-//! has 30 threads, stream g none to 20.
+//! DSFQ paper, figure 8: two streams on one storage node (*brick*), with weights one to two. Stream
+//! f always has 30 threads, stream g none to 20.
 
 use serde_json::json;
 

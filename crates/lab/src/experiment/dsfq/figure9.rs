@@ -1,7 +1,7 @@
-//! Figures 9 and 11: two streams share one of two storage nodes (*bricks*). Stream f has data on
-//! brick A, and g on A and B, with more and more threads on B. Figure 9 has small files with equal
-//! weights, and large files with weights of 1 to 4. Figure 11 has small files through one, two and
-//! four coordinators.
+//! DSFQ paper, figures 9 and 11: two streams share one of two storage nodes (*bricks*). Stream f
+//! has data on brick A, and g on A and B, with more and more threads on B. Figure 9 has small files
+//! with equal weights, and large files with weights of 1 to 4. Figure 11 has small files through
+//! one, two and four coordinators.
 
 use serde_json::json;
 use tidegate_model::Discipline;

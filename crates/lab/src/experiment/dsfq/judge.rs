@@ -1,4 +1,4 @@
-//! Checks of figures 8 and 12 that hold for the simulated and for the live runs.
+//! DSFQ paper, figures 8 and 12: checks that hold for the simulated and for the live runs.
 
 use tidegate_sim::bricks::DsfqReport;
 

@@ -1,4 +1,4 @@
-//! Live runs of figures 8, 9a, 11a and 12a.
+//! DSFQ paper, live: figures 8, 9a, 11a and 12a.
 //!
 //! ```text
 //!  fio: threads of f and g ──NBD──▶ gateway ──▶ node A: files behind a model of 6 MB/s

@@ -1,5 +1,6 @@
-//! Questions that the paper leaves open, and the answers here: streams that reach disjoint bricks
-//! through different coordinators (§3.3.2), and absolute goals beside proportional ones (§5).
+//! DSFQ experiments of our own, on questions that the paper leaves open: streams that reach
+//! disjoint storage nodes through different coordinators (§3.3.2), and absolute goals beside
+//! proportional ones (§5).
 
 use serde_json::json;
 use tidegate_model::Discipline;

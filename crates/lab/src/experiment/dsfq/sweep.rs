@@ -1,4 +1,4 @@
-//! Parameter sweep: the same scenario with more and more client threads.
+//! DSFQ parameter sweep: the same scenario with more and more client threads.
 
 use tidegate_sim::bricks::{DsfqReport, Scenario};
 

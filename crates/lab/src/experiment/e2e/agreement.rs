@@ -1,5 +1,6 @@
-//! Figure 16: one class of service for network and storage. In one set-up the storage end takes the
-//! first application for low and the last for high; in the other both ends agree.
+//! End-to-end QoS paper, figure 16: one class of service for network and storage. In one set-up the
+//! storage end takes the first application for low and the last for high; in the other both ends
+//! agree.
 //!
 //! The paper has figures 16 and 17 on one set-up, and so have these: the drives of figure 17, which
 //! take in as much as the link brings. Only there does the network contribute. Where drives take in

@@ -1,5 +1,5 @@
-//! Figures 18b, 18c and 19: flows under window-based and under rate-based congestion control share
-//! one link. The runs show their shares of it, and the effect of promises.
+//! End-to-end QoS paper, figures 18b, 18c and 19: flows under window-based and under rate-based
+//! congestion control share one link. The runs show their shares of it, and the effect of promises.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Scenario};

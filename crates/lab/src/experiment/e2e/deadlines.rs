@@ -1,4 +1,5 @@
-//! Figures 15b and 18a: requests that miss their deadlines, for each congestion control.
+//! End-to-end QoS paper, figures 15b and 18a: requests that miss their deadlines, for each
+//! congestion control.
 
 use serde_json::{Value, json};
 use tidegate_netsim::transport::CongestionControl;

@@ -1,5 +1,5 @@
-//! Figure 14a: a second flow joins each class and leaves again. Both flows of a class share its
-//! promised rate.
+//! End-to-end QoS paper, figure 14a: a second flow joins each class and leaves again. Both flows of
+//! a class share its promised rate.
 
 use serde_json::{Value, json};
 

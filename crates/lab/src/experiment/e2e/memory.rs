@@ -1,5 +1,6 @@
-//! Figures 20 and 21: persistent memory beside drives, over one saturated link. The runs show the
-//! latency of memory with and without strict priority, and its cost for the other requests.
+//! End-to-end QoS paper, figures 20 and 21: persistent memory beside drives, over one saturated
+//! link. The runs show the latency of memory with and without strict priority, and its cost for the
+//! other requests.
 
 use serde_json::json;
 use tidegate_model::{Bytes, Class};

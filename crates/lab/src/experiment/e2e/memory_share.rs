@@ -1,5 +1,5 @@
-//! Figure 22: requests for persistent memory take more and more of a link, while hosts of all
-//! classes send into one port (incast). The classes share the rest as promised.
+//! End-to-end QoS paper, figure 22: requests for persistent memory take more and more of a link,
+//! while hosts of all classes send into one port (incast). The classes share the rest as promised.
 
 use serde_json::json;
 use tidegate_model::{Iops, Portion};

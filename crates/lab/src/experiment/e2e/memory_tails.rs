@@ -1,5 +1,6 @@
-//! Figure 23: persistent memory beside applications with promised latencies. Tails of all four,
-//! with strict priority and without, and of the three in runs without the memory application.
+//! End-to-end QoS paper, figure 23: persistent memory beside applications with promised latencies.
+//! Tails of all four, with strict priority and without, and of the three in runs without the memory
+//! application.
 
 use serde_json::{Value, json};
 use tidegate_netsim::e2e::{E2eReport, ServiceReport};

@@ -1,5 +1,6 @@
-//! Figure 13: three applications read as much as they write, until they are done. Both directions
-//! of the network are bottlenecks. The runs show the rates and completion time of each.
+//! End-to-end QoS paper, figure 13: three applications read as much as they write, until they are
+//! done. Both directions of the network are bottlenecks. The runs show the rates and completion
+//! time of each.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Moment};

@@ -1,4 +1,5 @@
-//! Figure 8: the discrete-time model and the packets of the same three flows.
+//! Figure 8 of the end-to-end paper: its discrete-time model of QTCP beside a packet simulation of
+//! the same three flows.
 
 use serde_json::json;
 use tidegate_netsim::dtm;

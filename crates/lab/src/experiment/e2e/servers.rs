@@ -1,5 +1,5 @@
-//! Figure 11b: storage is the bottleneck, with three servers in place of ten. The servers tell
-//! classes apart; the network, under DCTCP, does not.
+//! End-to-end QoS paper, figure 11b: storage is the bottleneck, with three servers in place of ten.
+//! The servers tell classes apart; the network, under DCTCP, does not.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Moment};

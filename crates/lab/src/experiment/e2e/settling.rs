@@ -1,6 +1,6 @@
-//! Figures 9 and 10: convergence of congestion control. Figure 9 shows the quality factors of flows
-//! over three round trips; figure 10 the rates of flows that begin one after the other, by DCTCP
-//! and by QTCP.
+//! End-to-end QoS paper, figures 9 and 10: convergence of congestion control. Figure 9 shows the
+//! quality factors of flows over three round trips; figure 10 the rates of flows that begin one
+//! after the other, by DCTCP and by QTCP.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, ServiceReport};

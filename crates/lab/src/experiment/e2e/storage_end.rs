@@ -1,5 +1,5 @@
-//! Figure 7: classes of service inside a drive, at its submission queues only or at its chips as
-//! well.
+//! End-to-end QoS paper, figure 7: classes of service inside a drive, at its submission queues only
+//! or at its chips as well.
 
 use serde_json::{Value, json};
 use tidegate_netsim::e2e::Scenario;

@@ -1,5 +1,5 @@
-//! Figure 17: tail latencies at drives, by DCTCP and by QTCP, while all classes write the same
-//! amount.
+//! End-to-end QoS paper, figure 17: tail latencies at drives, by DCTCP and by QTCP, while all
+//! classes write the same amount.
 
 use serde_json::json;
 

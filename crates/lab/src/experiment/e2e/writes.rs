@@ -1,5 +1,6 @@
-//! Figure 12: three applications write through one link, by DCTCP and by QTCP. The runs show the
-//! bytes that arrive at servers, the bytes that drives finish, and the load of the reverse links.
+//! End-to-end QoS paper, figure 12: three applications write through one link, by DCTCP and by
+//! QTCP. The runs show the bytes that arrive at servers, the bytes that drives finish, and the load
+//! of the reverse links.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Moment};

@@ -1,4 +1,5 @@
-//! Figure 14b: a best-effort flow of DCTCP joins three flows with promised rates, and leaves again.
+//! End-to-end QoS paper, figure 14b: a best-effort flow of DCTCP joins three flows with promised
+//! rates, and leaves again.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! The run as one page: HTML that needs nothing else, with a timeline for each act and resource.
+//! End-to-end demo, its report as one page: HTML that needs nothing else, with a timeline for each
+//! act and resource.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The promises of the run, its tenants, and the gates that are on in each act.
+//! End-to-end demo, its plan: the promises, the tenants, and the gates that are on in each act.
 //!
 //! # The numbers
 //! Rates are small: two processors that do other work besides shall deliver them, so that only

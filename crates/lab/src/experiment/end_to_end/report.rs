@@ -1,4 +1,5 @@
-//! The run in words: a table, sentences about what each gate contributed, and rows for programs.
+//! End-to-end demo, its result: a table, sentences about the effect of each gate, and rows for
+//! programs.
 
 use serde_json::{Value, json};
 use tidegate_console::amounts;

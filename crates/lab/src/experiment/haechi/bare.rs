@@ -1,5 +1,5 @@
-//! Figures 6 and 7: read rates of clients without any control, alone and several at a time, by
-//! one-sided and by two-sided operations.
+//! Haechi paper, figures 6 and 7: read rates of clients without any control, alone and several at a
+//! time, by one-sided and by two-sided operations.
 
 use tidegate_sim::one_sided::Scenario;
 

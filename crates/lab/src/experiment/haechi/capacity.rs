@@ -1,5 +1,5 @@
-//! Figures 16 to 19: the capacity changes. Background jobs begin or end after half of the time, and
-//! take a part of the link without tokens.
+//! Haechi paper, figures 16 to 19: the capacity changes. Background jobs begin or end after half of
+//! the time, and take a part of the link without tokens.
 
 use serde_json::json;
 use tidegate_onesided::haechi::MonitorEvent;

@@ -1,5 +1,5 @@
-//! Figures 10 and 11: unused reservations. Clients C1 and C2 use only 60 % of theirs; the runs show
-//! which clients get the rest.
+//! Haechi paper, figures 10 and 11: unused reservations. Clients C1 and C2 use only 60 % of theirs;
+//! the runs show which clients get the rest.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Figure 8: clients' demands over time, without any control. Uniform demands and those with a
-//! spike, in bursts and at a constant rate.
+//! Haechi paper, figure 8: clients' demands over time, without any control. Uniform demands and
+//! those with a spike, in bursts and at a constant rate.
 
 use serde_json::json;
 use tidegate_sim::one_sided::{self, OneSidedReport, Order, Scenario, Service};

@@ -1,4 +1,4 @@
-//! Numbers that the paper prints, beside ours.
+//! Haechi paper: the numbers that it prints, beside ours.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Live runs of figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
+//! Haechi paper, live: figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
 //!
 //! ```text
 //!  ten clients, a process each ──one-sided──▶ memory ◀── data node: its monitor, once a tick

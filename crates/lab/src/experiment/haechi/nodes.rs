@@ -1,5 +1,5 @@
-//! Beyond the paper: one promise over four data nodes. Ten tenants want most of what they are
-//! promised at a node of their own, which moves; without control, with an equal part of each
+//! Haechi beyond the paper: one promise over four data nodes. Ten tenants want most of what they
+//! are promised at a node of their own, which moves; without control, with an equal part of each
 //! promise at each node, and with pShift above Haechi.
 
 use serde_json::json;

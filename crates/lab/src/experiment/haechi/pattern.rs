@@ -1,4 +1,4 @@
-//! Figures 13 to 15: reservations with a spike, in bursts and at a constant rate.
+//! Haechi paper, figures 13 to 15: reservations with a spike, in bursts and at a constant rate.
 
 use serde_json::{Value, json};
 use tidegate_sim::one_sided::OneSidedReport;

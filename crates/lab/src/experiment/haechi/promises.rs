@@ -1,5 +1,5 @@
-//! Figures 9 and 12: reservations of nine tenths of the data node, equal and by Zipf's
-//! distribution, and then of less.
+//! Haechi paper, figures 9 and 12: reservations of nine tenths of the data node, equal and by
+//! Zipf's distribution, and then of less.
 
 use serde_json::json;
 use tidegate_sim::one_sided::{Control, Scenario};

@@ -1,6 +1,6 @@
-//! Effects of the chosen numbers: batch, check interval, period, margin and window, one at a time.
-//! Nine tenths of the data node are promised by Zipf's distribution. Each choice runs twice: once
-//! all clients want all they can get, once two want less than their promises.
+//! Haechi's parameters: the effects of batch, check interval, period, margin and window, one at a
+//! time. Nine tenths of the data node are promised by Zipf's distribution. Each choice runs twice:
+//! once all clients want all they can get, once two want less than their promises.
 
 use serde_json::{Value, json};
 use tidegate_algo::onesided::{Grain, Rules};

@@ -1,4 +1,4 @@
-//! A case that no figure of the paper shows: the data node itself becomes slower or faster, and no
+//! Haechi beyond the paper's figures: the data node itself becomes slower or faster, and no
 //! background job takes a part of the change back.
 
 use serde_json::json;

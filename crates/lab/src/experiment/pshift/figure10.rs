@@ -1,6 +1,7 @@
-//! Figure 10 (experiment 5): 200 tenants on eight nodes with files, of which 80 % is reserved; each
-//! asks for one and a half times its reservation, which is also its limit. Simulated, and live on
-//! files behind a model of a device with the paper's 1,000 operations per second.
+//! pShift paper, figure 10 (experiment 5): 200 tenants on eight nodes with files, of which 80 % is
+//! reserved; each asks for one and a half times its reservation, which is also its limit.
+//! Simulated, and live on files behind a model of a device with the paper's 1,000 operations per
+//! second.
 
 use serde_json::json;
 use tidegate_model::Span;

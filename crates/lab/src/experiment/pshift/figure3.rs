@@ -1,4 +1,5 @@
-//! Figure 3 (experiment 1): 10,000 tenants on 64 nodes of which every operation is reserved.
+//! Figure 3 of the pShift paper (experiment 1): 10,000 tenants on 64 storage nodes, all of whose
+//! capacity is reserved.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Figure 4 (experiment 2): how many tenants miss 5 % of their reservation, by the number of nodes
-//! on which each is active and of its moves in a period.
+//! pShift paper, figure 4 (experiment 2): how many tenants miss 5 % of their reservation, by the
+//! number of nodes on which each is active and of its moves in a period.
 //!
 //! Without moves the error is *intrinsic*: demands and capacities do not allow more, and the
 //! solver's certificate says how much. The simulated cluster does not know the demands, it learns

@@ -1,6 +1,7 @@
-//! Figure 7: the time of dividing tokens by the number of buckets, beside a stock solver of maximum
-//! flows. The first panel is the paper's; the second goes on to 256 servers and a hundred times as
-//! many buckets, and shows what is left to do if one bucket in a hundred has moved.
+//! pShift paper, figure 7: the time of dividing tokens by the number of buckets, beside a stock
+//! solver of maximum flows. The first panel is the paper's; the second goes on to 256 servers and a
+//! hundred times as many buckets, and shows what is left to do if one bucket in a hundred has
+//! moved.
 
 use serde_json::{Map, Value, json};
 use tidegate_algo::allocation::pshift::Solver;

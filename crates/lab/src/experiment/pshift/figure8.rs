@@ -1,7 +1,7 @@
-//! Figure 8 (experiment 3): four tenants on four nodes, tenant k on the first k of them, with five
-//! requests outstanding at each. Three runs: round robin, with reservations, and with limits as
-//! well. Simulated at the paper's rates, and live at a fiftieth of them, before a real memcached on
-//! each node.
+//! pShift paper, figure 8 (experiment 3): four tenants on four nodes, tenant k on the first k of
+//! them, with five requests outstanding at each. Three runs: round robin, with reservations, and
+//! with limits as well. Simulated at the paper's rates, and live at a fiftieth of them, before a
+//! real memcached on each node.
 
 use serde_json::{Map, Value, json};
 use tidegate_model::Iops;

@@ -1,4 +1,4 @@
-//! Counts of a run, and the checks that several figures share.
+//! pShift experiments: counts of a run, and the checks that several figures share.
 
 use tidegate_model::Span;
 use tidegate_sim::cluster::ClusterReport;

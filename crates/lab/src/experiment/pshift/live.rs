@@ -1,4 +1,4 @@
-//! Live runs: a scenario's nodes in this process, each before a back end that is slowed to the
+//! pShift, live: a scenario's nodes in this process, each before a back end that is slowed to the
 //! rate of the scenario, and `tidegate up` beside them as their controller.
 //!
 //! Nothing is taken from the simulated run but what both worlds are to have in common: what tenants

@@ -1,4 +1,4 @@
-//! A stock solver of maximum flows beside ours, and the changes that ours follows.
+//! pShift's peer: a stock solver of maximum flows beside ours, and the changes that ours follows.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};

@@ -1,4 +1,4 @@
-//! The simulation: the scenarios, and running them several at a time.
+//! pShift, simulated: the scenarios, and running them several at a time.
 
 use tidegate_sim::cluster::{self, ClusterReport};
 use tidegate_sim::scenario::Scenario;

@@ -1,5 +1,6 @@
-//! Figures 5 and 6: the cost of dividing tokens, on the instances of the solver's own bench:
-//! 64 servers of 100,000 operations a period, and up to 10,000 buckets on eight of them each.
+//! pShift paper, figures 5 and 6: the cost of dividing tokens, on the instances of the solver's own
+//! bench: 64 servers of 100,000 operations a period, and up to 10,000 buckets on eight of them
+//! each.
 
 use std::thread;
 

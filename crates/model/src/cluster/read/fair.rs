@@ -1,4 +1,4 @@
-//! The scheduler of nodes, and the unit of its shares.
+//! Parser of a cluster file's scheduler and of the unit of its shares.
 
 use alloc::format;
 use alloc::string::String;

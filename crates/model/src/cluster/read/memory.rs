@@ -1,4 +1,4 @@
-//! Data nodes.
+//! Parser of the data nodes of a cluster file.
 
 use alloc::format;
 use alloc::string::String;

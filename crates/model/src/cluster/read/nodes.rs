@@ -1,4 +1,4 @@
-//! A node of a cluster file: its store, and what is known of its speed.
+//! Parser of a storage node in a cluster file: its store, and its declared or measured capacity.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! Resources, groups, and what each is promised of which resource.
+//! Parser of a policy's resources and groups, and of the promises on each resource.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

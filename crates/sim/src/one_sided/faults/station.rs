@@ -1,4 +1,4 @@
-//! One client under faults, and its connection, which delays operations.
+//! Fault injection for one-sided memory: one client, and its connection, which delays operations.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

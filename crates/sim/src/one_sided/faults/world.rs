@@ -1,4 +1,4 @@
-//! The run of a seed, and the invariants.
+//! Fault injection for one-sided memory: runs one seed, and checks the invariants.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

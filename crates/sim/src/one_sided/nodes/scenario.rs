@@ -1,4 +1,4 @@
-//! Scenario of a simulation: a TOML file with strict keys.
+//! Scenario of a simulation with several data nodes: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_model::{Iops, Span};

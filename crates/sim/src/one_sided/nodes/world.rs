@@ -1,4 +1,4 @@
-//! Data nodes, each in a world of its own, and the controller between them.
+//! Simulation of several data nodes, with the controller between them.
 
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;

@@ -1,4 +1,4 @@
-//! One promise over four data nodes, with processes.
+//! Haechi, live: one promise over four data nodes, with processes.
 //!
 //! ```text
 //!  T1 to T10, a client of each at each node ──one-sided──▶ memory of four data nodes

@@ -1,4 +1,5 @@
-//! A scenario with processes: each client's reports of its periods, in the form of a simulated run.
+//! Haechi, live: a scenario with processes; each client's reports of its periods, in the form of a
+//! simulated run.
 //!
 //! A client's period is by its own clock, as its engine has it, and without an engine a second of
 //! the machine's. The first that all begin is not counted: they learn in it where their values are.

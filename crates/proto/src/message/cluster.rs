@@ -43,7 +43,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{ClassWeights, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
 
-use crate::stats::message::{NodeCounts, NodeLatency};
+use crate::message::counts::{NodeCounts, NodeLatency};
 
 /// The units in which tokens are counted: operations, which without named resources stand for units
 /// of cost, and bytes.

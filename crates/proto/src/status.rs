@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::Event;
 use tidegate_model::gate::Unit;
 
-use crate::cluster::status::ClusterStatus;
-use crate::stats::delays::stages::StageWaits;
+use self::cluster::ClusterStatus;
+use self::stage_waits::StageWaits;
+
+pub mod cluster;
+pub mod stage_waits;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]

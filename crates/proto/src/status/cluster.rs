@@ -14,8 +14,8 @@ use alloc::{format, vec};
 use serde::{Deserialize, Serialize};
 use tidegate_model::Waits;
 
-use super::message::PartFault;
 use crate::message::VolumeFault;
+use crate::message::cluster::PartFault;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this crate has no `std`.
 #[cfg(feature = "schema")]

@@ -1,15 +1,17 @@
 //! Counts that nodes and gateways report.
 //!
 //! Counts only grow while their process lives, so an answer that is lost loses nothing. They have
-//! the version of [`crate::message::VERSION`]; a change to a field, an order or a type raises it.
+//! the version of [`VERSION`](super::VERSION); a change to a field, an order or a type raises it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Discipline, TenantIndex, Waits};
+use tidegate_model::{Discipline, Span, TenantIndex, Waits};
 
 use super::latency::RequestLatency;
+use crate::data::Stay;
 
 /// A storage node's counts since its process began, and its present load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,4 +99,64 @@ pub struct AnsweredRequests {
     pub bytes: u64,
     /// How many of them failed.
     pub errors: u64,
+}
+
+/// Answered requests of one tenant, and where they spent their latencies, all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathTimes {
+    /// How many.
+    pub requests: u64,
+    /// At the gateway, before the last sub-request went to its node.
+    pub gateway_ns: u64,
+    /// On the way to the node and back, its sockets and threads included.
+    pub link_ns: u64,
+    /// In the node's queue.
+    pub queue_ns: u64,
+    /// At the node's store.
+    pub store_ns: u64,
+}
+
+impl PathTimes {
+    /// One request that took so long, of which its last job was out for a round trip and at its
+    /// node for a stay; none if it never went to one. The parts add up to the latency.
+    pub fn of(latency: Span, at_node: Option<(Span, Stay)>) -> Self {
+        let (round_trip, Stay { queued, stored }) = at_node.unwrap_or_default();
+        let round_trip = round_trip.0.min(latency.0);
+        let store_ns = stored.0.min(round_trip);
+        let queue_ns = queued.0.min(round_trip - store_ns);
+        Self {
+            requests: 1,
+            gateway_ns: latency.0 - round_trip,
+            link_ns: round_trip - store_ns - queue_ns,
+            queue_ns,
+            store_ns,
+        }
+    }
+
+    /// The sum of the requests' latencies.
+    pub const fn total_ns(&self) -> u64 {
+        let outside = self.gateway_ns.saturating_add(self.link_ns);
+        outside.saturating_add(self.queue_ns).saturating_add(self.store_ns)
+    }
+
+    /// The growth since an earlier reading of the same process.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            gateway_ns: self.gateway_ns.saturating_sub(earlier.gateway_ns),
+            link_ns: self.link_ns.saturating_sub(earlier.link_ns),
+            queue_ns: self.queue_ns.saturating_sub(earlier.queue_ns),
+            store_ns: self.store_ns.saturating_sub(earlier.store_ns),
+        }
+    }
+}
+
+impl AddAssign for PathTimes {
+    fn add_assign(&mut self, other: Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.gateway_ns = self.gateway_ns.saturating_add(other.gateway_ns);
+        self.link_ns = self.link_ns.saturating_add(other.link_ns);
+        self.queue_ns = self.queue_ns.saturating_add(other.queue_ns);
+        self.store_ns = self.store_ns.saturating_add(other.store_ns);
+    }
 }
