@@ -497,7 +497,8 @@ impl Cluster {
     fn send_plan(&mut self, node: usize) {
         if self.nodes[node].is_connected && self.plan.revision != 0 {
             let discipline = self.nodes[node].discipline();
-            self.send(node, ToNode::Plan(Plan { discipline, ..self.plan.clone() }));
+            let capacity = self.promised_of(node);
+            self.send(node, ToNode::Plan(Plan { discipline, capacity, ..self.plan.clone() }));
         }
     }
 
