@@ -84,8 +84,10 @@ impl Cluster {
                 };
                 self.accounts[index].push(tenant);
             }
-            self.accounts[index].groups = groups::promises(policy, unit, self.plan.period);
+            let groups = groups::promises(policy, unit, self.plan.period);
+            self.accounts[index].begin(groups);
         }
+        self.nodes.iter_mut().for_each(|node| node.is_void = false);
         let group = |(index, group): (usize, &policy::Group)| {
             let tenants = policy.tenants.iter().enumerate();
             let members = tenants.filter(|(_, tenant)| tenant.group == Some(index));
