@@ -43,8 +43,8 @@
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
 //! Bytes have counts of their own beside those of operations, where the policy names the nodes as a
 //! resource (`accounts.rs`). All sums saturate; no message of a node makes the cluster panic, or
-//! hand out more than the policy has. Time and memory of a round are those of the pairs of tenant
-//! and node that can meet.
+//! hand out more than the policy has. Memory is that of the pairs of tenant and node that can meet,
+//! and the time of a round that of the pairs whose tenant has demand (`awake.rs`).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -67,12 +67,12 @@ use status::Traffic;
 
 mod accounts;
 mod allocate;
+mod awake;
 mod bounds;
 mod groups;
 mod plan;
 mod rounds;
 pub mod split;
-mod still;
 mod survey;
 
 /// Periods for which counts hold anew while the controller sends no others. One is the least that
@@ -194,6 +194,8 @@ struct NodeState {
     is_lease_answered: bool,
     /// The last period in which its counts may hold anew.
     lease_until: PeriodNumber,
+    /// Whether no account has a count there.
+    is_void: bool,
     /// Whether it may hold counts that only an earlier run of the controller knows: in this period,
     /// and in later ones.
     is_unknown: [bool; 2],
@@ -449,7 +451,7 @@ impl Cluster {
         let was_unknown = core::mem::take(&mut node_state.is_unknown)[When::Now as usize];
         let id = node_state.id;
         for accounts in &mut self.accounts {
-            accounts.still.reset();
+            accounts.wake_all();
             for &(tenant, _) in &accounts.entries_of[node] {
                 accounts.tenants[tenant.index()].end_process(id, was_unknown);
             }
@@ -466,10 +468,11 @@ impl Cluster {
                 if let Some(entry) = tenant.entry_mut(id) {
                     entry.confirm(serial, GrantCounts { reserved: share.reserved, allowed });
                 }
+                accounts.wake(share.tenant);
             }
         }
         if shares.iter().all(|shares| shares.is_empty()) {
-            self.each_entry(node, |entry| entry.refuse(serial));
+            self.each_awake(node, |entry| entry.refuse(serial));
         }
         let node_state = &mut self.nodes[node];
         node_state.is_lease_answered |= node_state.leased == serial;
@@ -481,13 +484,17 @@ impl Cluster {
 
     /// Nothing is unknown of a tenant whose nodes are all known.
     fn forget_unknown(&mut self) {
-        for tenant in self.accounts.iter_mut().flat_map(|accounts| &mut accounts.tenants) {
-            for when in WHENS.map(|when| when as usize) {
-                let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
-                if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
-                    tenant.unknown[when] = GrantCounts::ZERO;
+        for accounts in self.accounts.iter_mut().filter(|accounts| accounts.is_any_unknown) {
+            for tenant in &mut accounts.tenants {
+                for when in WHENS.map(|when| when as usize) {
+                    let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
+                    if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
+                        tenant.unknown[when] = GrantCounts::ZERO;
+                    }
                 }
             }
+            let mut unknown = accounts.tenants.iter().flat_map(|tenant| tenant.unknown);
+            accounts.is_any_unknown = unknown.any(|counts| counts != GrantCounts::ZERO);
         }
     }
 }
@@ -497,7 +504,8 @@ impl Cluster {
     fn send_plan(&mut self, node: usize) {
         if self.nodes[node].is_connected && self.plan.revision != 0 {
             let discipline = self.nodes[node].discipline();
-            self.send(node, ToNode::Plan(Plan { discipline, ..self.plan.clone() }));
+            let capacity = self.promised_of(node);
+            self.send(node, ToNode::Plan(Plan { discipline, capacity, ..self.plan.clone() }));
         }
     }
 
@@ -513,8 +521,9 @@ impl Cluster {
         self.traffic.bytes += (FRAME_HEAD + body) as u64;
     }
 
-    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut NodeAccounts)) {
-        self.accounts.iter_mut().for_each(|accounts| accounts.each_entry(node, &mut change));
+    fn each_awake(&mut self, node: usize, mut change: impl FnMut(&mut NodeAccounts)) {
+        let id = self.nodes[node].id;
+        self.accounts.iter_mut().for_each(|accounts| accounts.each_awake(id, &mut change));
     }
 }
 

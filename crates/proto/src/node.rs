@@ -82,6 +82,7 @@ use threads::{Clock, Mutex, SingleThreaded, Threading};
 
 mod control;
 mod grants;
+mod implied;
 mod latency;
 mod measure;
 mod request;

@@ -22,6 +22,9 @@
 //! promised 150. Whatever y gets at a beside x, it is 30 short: a and b can do 200, and x and y are
 //! promised 230 there.
 //!
+//! A group's reservation is promised to its tenants together: what none of them has reserved may go
+//! to any node that one of them reaches. So it takes part as one more tenant does.
+//!
 //! Left out: a striped volume spreads its requests evenly, and so may overload a node that is much
 //! slower than its neighbours. The controller sees at run time which promises are kept.
 
@@ -34,7 +37,7 @@ use core::fmt;
 use tidegate_model::cluster::Node;
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{GateKind, Tenant};
+use tidegate_model::policy::{GateKind, Group, Levels, Tenant};
 use tidegate_model::text::listed;
 use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
 
@@ -55,7 +58,8 @@ pub struct Shortage {
     pub nodes: Vec<String>,
     /// The capacity of these nodes together.
     pub capacity: Throughput,
-    /// The tenants, in the order of the policy.
+    /// The tenants, in the order of the policy, and groups with what none of their tenants has
+    /// reserved.
     pub tenants: Vec<String>,
     /// The reservations of these tenants together; more than `capacity`.
     pub promised: Throughput,
@@ -132,14 +136,22 @@ fn shortage_in(unit: Unit, policy: &Policy, cluster: &Cluster) -> Result<(), Sho
     // down.
     let grain = if unit == Unit::Bytes { 1024 } else { 1 };
     let capacity = |id: &NodeId| cluster.node(*id).and_then(|node| capacity_in(unit, node));
-    let demand = |(tenant, nodes): (&Tenant, Vec<NodeId>)| {
+    let demand = |promised: u64, nodes: &[NodeId]| {
         let known = nodes.iter().all(|id| capacity(id).is_some());
-        let promised = if known { tenant.reservation.get(unit) } else { None };
-        let nodes = nodes.into_iter().map(|id| usize::from(id.0)).collect();
-        Demand { promised: promised.unwrap_or(0).div_ceil(grain), nodes }
+        let promised = if known { promised.div_ceil(grain) } else { 0 };
+        Demand { promised, nodes: nodes.iter().map(|id| usize::from(id.0)).collect() }
     };
-    let demands: Vec<_> =
-        policy.tenants.iter().zip(reachable_nodes(policy, cluster)).map(demand).collect();
+    let reachable_nodes = reachable_nodes(policy, cluster);
+    let own = |(tenant, nodes): (&Tenant, &Vec<NodeId>)| {
+        demand(tenant.reservation.get(unit).unwrap_or(0), nodes)
+    };
+    let mut demands: Vec<_> = policy.tenants.iter().zip(&reachable_nodes).map(own).collect();
+    let joint = group_demands(unit, policy, &reachable_nodes);
+    demands.extend(joint.iter().map(|(promised, nodes)| demand(*promised, nodes)));
+    let name = |index: usize| match index.checked_sub(policy.tenants.len()) {
+        None => policy.tenants[index].name.clone(),
+        Some(group) => format!("group {}", policy.groups[group].name),
+    };
     let capacities = cluster.nodes.iter().map(|node| capacity_in(unit, node).unwrap_or(0) / grain);
     let capacities: Vec<u64> = capacities.collect();
     let Some(cut) = worst(&capacities, &demands) else { return Ok(()) };
@@ -151,8 +163,35 @@ fn shortage_in(unit: Unit, policy: &Policy, cluster: &Cluster) -> Result<(), Sho
         capacity: amount(cut.capacity),
         promised: amount(cut.promised),
         nodes: cut.nodes.iter().map(|node| cluster.nodes[*node].name.clone()).collect(),
-        tenants: cut.tenants.iter().map(|index| policy.tenants[*index].name.clone()).collect(),
+        tenants: cut.tenants.iter().map(|index| name(*index)).collect(),
     })
+}
+
+/// The part of each group's reservation that is not reserved for one of its tenants, and the nodes
+/// that tenants with a part in it reach. Without a named resource groups have none at nodes.
+fn group_demands(
+    unit: Unit,
+    policy: &Policy,
+    reachable_nodes: &[Vec<NodeId>],
+) -> Vec<(u64, Vec<NodeId>)> {
+    let is_resource = policy.resource_at(GateKind::Node).is_some();
+    let demand = |(index, group): (usize, &Group)| {
+        let promised = group.promise.reservation.get(unit).filter(|_| is_resource);
+        let tenants = policy.tenants.iter().zip(reachable_nodes);
+        let tenants = tenants.filter(|(tenant, _)| tenant.group == Some(index));
+        let own = tenants.clone().filter_map(|(tenant, _)| tenant.reservation.get(unit));
+        let own = own.fold(0, u64::saturating_add);
+        // One with a reservation in the other unit alone has no part.
+        let sharing = tenants.filter(|(tenant, _)| {
+            let reservation = tenant.reservation;
+            reservation.get(unit).is_some() || reservation == Levels::default()
+        });
+        let mut nodes: Vec<NodeId> = sharing.flat_map(|(_, nodes)| nodes).copied().collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        (promised.unwrap_or(0).saturating_sub(own), nodes)
+    };
+    policy.groups.iter().enumerate().map(demand).collect()
 }
 
 /// Returns warnings about settings that are allowed but hardly meant: levels that nodes ignore,

@@ -247,7 +247,12 @@ impl Configuration {
         rest
     }
 
-    fn range(&self, bucket: usize) -> Range<usize> {
+    /// Where a bucket's shares are among [`Self::shares`].
+    ///
+    /// # Panics
+    /// If there is no such bucket.
+    #[must_use]
+    pub fn range(&self, bucket: usize) -> Range<usize> {
         self.rows[bucket] as usize..self.rows[bucket + 1] as usize
     }
 }

@@ -132,6 +132,7 @@ fn lead(node: &Running, rounds: u64) {
             fallback: Fallback::Keep,
             discipline: Some(disciplines[(round / 4 % 3) as usize]),
             class_weights: ClassWeights::new(3, 2, 1).filter(|_| round / 8 % 2 == 1),
+            capacity: [None; 2],
             tenants: TENANTS[..3 - usize::from(round % 16 > 12)].iter().map(tenant).collect(),
         };
         let (revision, period) = (plan.revision, live.node.status(live.clock).period);

@@ -76,6 +76,7 @@ impl Controller {
             fallback: Fallback::default(),
             discipline: None,
             class_weights: None,
+            capacity: [None; 2],
             tenants: vec![tenant],
         }));
         self.send(&ToNode::Grant(Grant {

@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
 use tidegate_model::{NodeId, Portion, TenantIndex};
 
+use super::awake::Awake;
 use super::bounds::{GrantCounts, NodeAccounts, TenantBounds, When};
 use super::groups::{self, Outlook};
 
@@ -88,24 +89,99 @@ pub(super) const ALLOWED: &[DemandLevel] = &[
     |cell| cell.demand.max(2 * cell.expected),
 ];
 
+/// Some tenants while their tokens are divided; in the order of the policy, as all lists.
+struct Division<'a> {
+    who: &'a [usize],
+    when: When,
+    budgets: Vec<GrantCounts>,
+    rows: Vec<Vec<Cell>>,
+}
+
 impl Solutions {
-    /// Sets the target of every account of a period. Returns the shortfall of the reservations.
+    /// Sets the target of every account of a period for the tenants that are awake, and for all
+    /// others if theirs may come out differently. Returns the shortfall of the reservations.
     pub(super) fn aim(
         &mut self,
         (tenants, groups): (&mut [TenantBounds], &[GrantCounts]),
+        awake: &mut Awake,
         nodes: &[NodeCapacity],
         (when, left): (When, Portion),
     ) -> Short {
-        let used: Vec<GrantCounts> = tenants.iter().map(|t| used(t, nodes, when)).collect();
-        let pairs = tenants.iter().zip(&used);
+        let who = awake.all();
+        let mut division = Division::new((&who, when), (tenants, groups), nodes, left);
+        let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
+        let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
+        let short = self.reserve(&mut division, tenants, &mut capacities);
+        division.stand_by(&capacities);
+        self.allow(&mut division, tenants, &capacities);
+        let _ = division.settle(tenants);
+        if awake.is_pattern_new(when, nodes, &capacities) {
+            let is_awake = |tenant: &usize| who.binary_search(tenant).is_ok();
+            let others: Vec<usize> = (0..tenants.len()).filter(|it| !is_awake(it)).collect();
+            // They have no demand, so there is nothing to solve.
+            let mut division = Division::new((&others, when), (tenants, groups), nodes, left);
+            division.stand_by(&capacities);
+            let wants = division.beyond_reservations(tenants);
+            allow(&mut division.rows, &wants, core::iter::repeat(0));
+            for tenant in division.settle(tenants) {
+                awake.wake(tenants, TenantIndex::at(tenant));
+            }
+        }
+        short
+    }
+
+    /// Divides the reserved tokens by demand, and takes them from the capacities.
+    fn reserve(
+        &mut self,
+        division: &mut Division<'_>,
+        tenants: &[TenantBounds],
+        capacities: &mut [u64],
+    ) -> Short {
+        let wants = division.budgets.iter().map(|budget| budget.reserved).collect::<Vec<_>>();
+        let solver = solver(&mut self.reserved[division.when as usize], tenants, capacities);
+        let question = (division.who, &wants[..], RESERVED);
+        let (found, short) = solve(solver, question, &division.rows, capacities);
+        for (cell, found) in division.rows.iter_mut().flatten().zip(found) {
+            let capacity = &mut capacities[cell.node.index()];
+            *capacity = capacity.saturating_sub(found);
+            (cell.given, cell.tokens.reserved) = (found, found);
+        }
+        short
+    }
+
+    /// Divides the tokens between reservations and limits, by the demand and the capacities that
+    /// are left.
+    fn allow(&mut self, division: &mut Division<'_>, tenants: &[TenantBounds], capacities: &[u64]) {
+        let wants = division.beyond_reservations(tenants);
+        let solver = solver(&mut self.allowed[division.when as usize], tenants, capacities);
+        let question = (division.who, &wants[..], ALLOWED);
+        let (found, _) = solve(solver, question, &division.rows, capacities);
+        allow(&mut division.rows, &wants, found.into_iter());
+    }
+}
+
+impl<'a> Division<'a> {
+    fn new(
+        (who, when): (&'a [usize], When),
+        (tenants, groups): (&mut [TenantBounds], &[GrantCounts]),
+        nodes: &[NodeCapacity],
+        left: Portion,
+    ) -> Self {
+        let of = |index: &usize| &tenants[*index];
+        let used: Vec<GrantCounts> = who.iter().map(|it| used(of(it), nodes, when)).collect();
+        let pairs = who.iter().zip(&used);
         let mut budgets: Vec<GrantCounts> =
-            pairs.map(|(t, used)| budget(t, nodes, *used)).collect();
-        let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, nodes, when)).collect();
+            pairs.map(|(it, used)| budget(of(it), nodes, *used)).collect();
+        let rows: Vec<Vec<Cell>> = who.iter().map(|it| row(of(it), nodes, when)).collect();
         let sum = |row: &Vec<Cell>, of: fn(&Cell) -> u64| row.iter().map(of).sum::<u64>();
         let demand =
             |row: &Vec<Cell>| (sum(row, |cell| cell.expected), sum(row, |cell| cell.demand));
         let demands: Vec<(u64, u64)> = rows.iter().map(demand).collect();
-        let outlook = Outlook { used: &used, demands: &demands, left };
+        for (index, (expected, demand)) in who.iter().zip(&demands) {
+            let tenant = &mut tenants[*index];
+            tenant.is_divided_idle[when as usize] = [*expected, *demand, tenant.served()] == [0; 3];
+        }
+        let outlook = Outlook { who, used: &used, demands: &demands, left };
         if !groups.is_empty() {
             let before = budgets.clone();
             groups::share(groups, tenants, outlook, &mut budgets);
@@ -113,19 +189,14 @@ impl Solutions {
                 groups::note_divided(tenants, outlook, (&before, &budgets));
             }
         }
-        let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
-        let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
+        Self { who, when, budgets, rows }
+    }
 
-        let wants: Vec<u64> = budgets.iter().map(|budget| budget.reserved).collect();
-        let solver = &mut self.reserved[when as usize];
-        let (found, short) = solve(solver, (&wants, RESERVED), &rows, &capacities);
-        for (cell, found) in rows.iter_mut().flatten().zip(found) {
-            let capacity = &mut capacities[cell.node.index()];
-            *capacity = capacity.saturating_sub(found);
-            (cell.given, cell.tokens.reserved) = (found, found);
-        }
-        for (row, want) in rows.iter_mut().zip(&wants) {
-            let spare = want - row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
+    /// Divides the rest of the reserved tokens, where there is capacity left.
+    fn stand_by(&mut self, capacities: &[u64]) {
+        for (row, budget) in self.rows.iter_mut().zip(&self.budgets) {
+            let divided = row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
+            let spare = budget.reserved - divided;
             let is_free = |cell: &Cell| cell.is_open && capacities[cell.node.index()] > 0;
             let is_any_free = row.iter().any(is_free);
             let takes = |cell: &Cell| if is_any_free { is_free(cell) } else { cell.is_open };
@@ -134,20 +205,29 @@ impl Solutions {
                 cell.tokens.reserved += part;
             });
         }
+    }
 
-        let rest = |(tenant, budget): (&TenantBounds, &GrantCounts)| match tenant.is_limited {
+    /// The tokens between reservations and limits.
+    fn beyond_reservations(&self, tenants: &[TenantBounds]) -> Vec<u64> {
+        let rest = |(tenant, budget): (&usize, &GrantCounts)| match tenants[*tenant].is_limited {
             true => budget.allowed - budget.reserved,
             false => 0,
         };
-        let wants: Vec<u64> = tenants.iter().zip(&budgets).map(rest).collect();
-        let solver = &mut self.allowed[when as usize];
-        let (found, _) = solve(solver, (&wants, ALLOWED), &rows, &capacities);
-        allow(&mut rows, &wants, &found);
-        for (row, tenant) in rows.iter().zip(tenants) {
+        self.who.iter().zip(&self.budgets).map(rest).collect()
+    }
+
+    /// Sets the targets. Returns the tenants of which one differs from the one before.
+    fn settle(&self, tenants: &mut [TenantBounds]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for (row, tenant) in self.rows.iter().zip(self.who) {
+            let mut is_changed = false;
             let open = row.iter().enumerate().filter(|(_, cell)| cell.is_open);
-            open.for_each(|(index, cell)| settle(tenant, index, when, cell.tokens));
+            for (index, cell) in open {
+                is_changed |= settle(&mut tenants[*tenant], index, self.when, cell.tokens);
+            }
+            changed.extend(is_changed.then_some(*tenant));
         }
-        short
+        changed
     }
 }
 
@@ -205,13 +285,13 @@ fn budget(tenant: &TenantBounds, nodes: &[NodeCapacity], used: GrantCounts) -> G
     left
 }
 
-/// Sets the target of an account from the tokens that it is to have.
-fn settle(tenant: &mut TenantBounds, index: usize, when: When, tokens: GrantCounts) {
+/// Sets the target of an account from the tokens that it is to have. Whether it was another.
+fn settle(tenant: &mut TenantBounds, index: usize, when: When, tokens: GrantCounts) -> bool {
     let is_limited = tenant.is_limited;
     let entry = &mut tenant.entries[index];
     let served = if when == When::Now { entry.served } else { 0 };
     let account = entry.account_mut(when);
-    account.target = GrantCounts {
+    let target = GrantCounts {
         // A count up to the units served is no token. The present count needs no message.
         reserved: match tokens.reserved {
             0 => served.min(account.bound.reserved),
@@ -219,11 +299,12 @@ fn settle(tenant: &mut TenantBounds, index: usize, when: When, tokens: GrantCoun
         },
         allowed: if is_limited { served.saturating_add(tokens.allowed) } else { 0 },
     };
+    core::mem::replace(&mut account.target, target) != target
 }
 
 /// Gives each cell the tokens found for it beside the reserved ones, and divides the rest of its
 /// tenant's tokens.
-pub(super) fn allow(rows: &mut [Vec<Cell>], wants: &[u64], found: &[u64]) {
+pub(super) fn allow(rows: &mut [Vec<Cell>], wants: &[u64], found: impl Iterator<Item = u64>) {
     for (cell, found) in rows.iter_mut().flatten().zip(found) {
         cell.tokens.allowed = cell.tokens.reserved + found;
     }
@@ -279,23 +360,33 @@ fn divide(amount: u64, row: &[Cell], levels: &[DemandLevel]) -> Vec<u64> {
     tokens
 }
 
-/// Tokens for each cell, of all rows in turn: in sum at most the `wants` of its tenant, at each
-/// cell at most the demand without tokens, and as many as nodes have capacity for.
-pub(super) fn solve(
-    last: &mut Option<Solver>,
-    (wants, levels): (&[u64], &[DemandLevel]),
-    rows: &[Vec<Cell>],
+/// The last solution, or a first one in which no tenant has demand.
+pub(super) fn solver<'a>(
+    last: &'a mut Option<Solver>,
+    tenants: &[TenantBounds],
     capacities: &[u64],
-) -> (Vec<u64>, Short) {
-    let solver = last.get_or_insert_with(|| {
+) -> &'a mut Solver {
+    last.get_or_insert_with(|| {
         let mut configuration = Configuration::new(capacities);
-        for row in rows {
-            let nothing: Vec<_> = row.iter().map(|cell| (u32::from(cell.node.0), 0)).collect();
+        for tenant in tenants {
+            let node = |entry: &NodeAccounts| (u32::from(entry.node.0), 0);
+            let nothing: Vec<_> = tenant.entries.iter().map(node).collect();
             let pushed = configuration.push(0, &nothing);
             assert!(pushed.is_ok(), "fewer than 2^31 pairs of a tenant and a node that exists");
         }
         Solver::new(configuration)
-    });
+    })
+}
+
+/// Tokens for each cell, of all rows in turn: in sum at most the `wants` of its tenant, at each
+/// cell at most the demand without tokens, and as many as nodes have capacity for. `who` are the
+/// tenants of the rows; no other has demand, nor had any when it was one of them last.
+pub(super) fn solve(
+    solver: &mut Solver,
+    (who, wants, levels): (&[usize], &[u64], &[DemandLevel]),
+    rows: &[Vec<Cell>],
+    capacities: &[u64],
+) -> (Vec<u64>, Short) {
     for (server, capacity) in capacities.iter().enumerate() {
         solver.set_capacity(server, *capacity);
     }
@@ -305,11 +396,11 @@ pub(super) fn solve(
     let wanted: u64 = wants.iter().fold(0, |sum, want| sum.saturating_add(*want));
     let mut outcome = SolverReport::default();
     for (levels, is_beyond) in stages {
-        for (bucket, (want, row)) in wants.iter().zip(rows).enumerate() {
+        for (bucket, (want, row)) in who.iter().zip(wants.iter().zip(rows)) {
             let amount = if is_beyond { u64::MAX } else { *want };
             let amounts = divide(amount, row, levels).into_iter();
             let demands = row.iter().zip(amounts).map(|(c, n)| (u32::from(c.node.0), n as u32));
-            let set = solver.set(bucket, *want, &demands.collect::<Vec<_>>());
+            let set = solver.set(*bucket, *want, &demands.collect::<Vec<_>>());
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
         outcome = solver.shift();
@@ -320,19 +411,22 @@ pub(super) fn solve(
         }
     }
     if outcome.weak_excess == 0 {
-        let tokens = solver.configuration().shares().iter().map(|share| u64::from(share.tokens));
-        return (tokens.collect(), Short::default());
+        let configuration = solver.configuration();
+        let shares = who.iter().flat_map(|bucket| configuration.row(*bucket));
+        return (shares.map(|share| u64::from(share.tokens)).collect(), Short::default());
     }
     let shares = solver.share_shortfall();
     let nodes =
         solver.certificate().servers().iter().map(|server| NodeId(*server as u16)).collect();
     let configuration = solver.configuration();
-    let missing = |(bucket, met): (usize, &u64)| {
-        (TenantIndex::at(bucket), configuration.entitlement(bucket) - met)
+    let missing = |bucket: &usize| {
+        let missing = configuration.entitlement(*bucket) - shares.met[*bucket];
+        (TenantIndex::at(*bucket), missing)
     };
-    let tenants = shares.met.iter().enumerate().map(missing).filter(|(_, missing)| *missing > 0);
+    let tenants = who.iter().map(missing).filter(|(_, missing)| *missing > 0);
     let short = Short { nodes, tenants: tenants.collect() };
-    (shares.granted.iter().map(|granted| u64::from(*granted)).collect(), short)
+    let granted = who.iter().flat_map(|bucket| &shares.granted[configuration.range(*bucket)]);
+    (granted.map(|granted| u64::from(*granted)).collect(), short)
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(super) enum When {
 }
 
 /// The controller's record of one tenant's counts at one node in one period.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// The highest counts that may be in force.
     pub(super) bound: GrantCounts,
@@ -115,6 +115,11 @@ impl Account {
         self.doubt();
     }
 
+    /// Whether the counts to be in force are, and are known to be.
+    fn is_settled(&self) -> bool {
+        self.pending.is_none() && self.target == self.sent && self.target == self.bound
+    }
+
     /// Whether it neither holds nor is to hold anything.
     pub(super) fn is_nothing(&self) -> bool {
         self.target == GrantCounts::ZERO && self.bound == GrantCounts::ZERO
@@ -154,7 +159,7 @@ impl Account {
 }
 
 /// One tenant at one node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAccounts {
     pub(super) node: NodeId,
     /// Whether the tenant's volumes and pools lie there.
@@ -187,6 +192,12 @@ impl NodeAccounts {
             When::Now => &mut self.now,
             When::Next => &mut self.next,
         }
+    }
+
+    /// Whether nothing was served in this period and in the one before, waits or is expected.
+    fn is_idle(&self) -> bool {
+        let Self { served, demand, expected, waiting, before, .. } = *self;
+        [served, demand, expected, waiting, before] == [0; 5]
     }
 
     /// The node has answered a grant.
@@ -234,6 +245,8 @@ pub(super) struct TenantBounds {
     pub(super) unknown: [GrantCounts; 2],
     /// Served and expected to be asked for in the period before, by the last report.
     pub(super) expected_before: u64,
+    /// Whether the last division of this period, and that of the next, saw no demand.
+    pub(super) is_divided_idle: [bool; 2],
     /// The result of the last division in its group, in this period and in the one before.
     pub(super) divided: InGroup,
     pub(super) divided_before: InGroup,
@@ -312,8 +325,21 @@ impl TenantBounds {
         self.served_before() >= (reserved - self.divided_before.lapsed.min(reserved)).min(requested)
     }
 
+    /// Whether a division would come out as the last one did, and every count is as it is to be,
+    /// right after [`Self::begin_period`].
+    pub(super) fn can_rest(&self) -> bool {
+        let is_at_rest = |entry: &NodeAccounts| {
+            entry.is_idle() && entry.now == entry.next && entry.now.is_settled()
+        };
+        self.is_divided_idle == [true; 2]
+            && [self.expected_before, self.gone_before] == [0; 2]
+            && [self.gone, self.unknown[0], self.unknown[1]] == [GrantCounts::ZERO; 3]
+            && self.entries.iter().all(is_at_rest)
+    }
+
     /// The next period begins.
     pub(super) fn begin_period(&mut self) {
+        self.is_divided_idle[0] = self.is_divided_idle[1];
         self.expected_before = self.expected();
         self.divided_before = core::mem::take(&mut self.divided);
         self.gone_before = self.gone.reserved;

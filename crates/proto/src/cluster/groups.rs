@@ -80,27 +80,21 @@ pub(super) fn member(
     Some(Member { group, weight, most })
 }
 
-/// The headroom of each group: the most by which the counts of its tenants may rise.
-pub(super) fn headrooms(
-    groups: &[GrantCounts],
-    tenants: &[TenantBounds],
+/// The headroom of a group, with these tenants: the most by which their counts may rise.
+pub(super) fn headroom<'a>(
+    group: GrantCounts,
+    members: impl Iterator<Item = &'a TenantBounds>,
     when: When,
-) -> Vec<GrantCounts> {
-    let mut left = groups.to_vec();
-    for (tenant, member) in members(tenants) {
-        let group = &mut left[member.group];
-        *group = group.minus(tenant.in_force(when));
-    }
-    left
+) -> GrantCounts {
+    members.fold(group, |left, tenant| left.minus(tenant.in_force(when)))
 }
 
-fn members(tenants: &[TenantBounds]) -> impl Iterator<Item = (&TenantBounds, Member)> {
-    tenants.iter().filter_map(|tenant| Some((tenant, tenant.member?)))
-}
-
-/// The state of a period before its tokens are divided.
+/// The state of a period before the tokens of some tenants are divided. Of a group, they are all
+/// tenants or none. Lists are in the order of these tenants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outlook<'a> {
+    /// The indexes of these tenants.
+    pub(super) who: &'a [usize],
     /// Tokens that each tenant has used or may use at nodes without new counts.
     pub(super) used: &'a [GrantCounts],
     /// The demand of each tenant at all nodes: the expected part, and all that could be served.
@@ -118,15 +112,16 @@ pub(super) fn share(
     budgets: &mut [GrantCounts],
 ) {
     let mut of_group = alloc::vec![Vec::new(); groups.len()];
-    for (index, tenant) in tenants.iter().enumerate() {
-        if let Some(member) = tenant.member {
-            of_group[member.group].push(index);
+    for (at, tenant) in outlook.who.iter().enumerate() {
+        if let Some(member) = tenants[*tenant].member {
+            of_group[member.group].push(at);
         }
     }
-    for (group, members) in groups.iter().zip(&of_group) {
+    for (group, members) in groups.iter().zip(&of_group).filter(|(_, it)| !it.is_empty()) {
         let used = members.iter().fold(GrantCounts::ZERO, |sum, at| sum.plus(outlook.used[*at]));
         let left = group.minus(used);
-        let demand = |at: usize, limit: u64| demand(&tenants[at], at, outlook, limit);
+        let tenant = |at: usize| &tenants[outlook.who[at]];
+        let demand = |at: usize, limit: u64| demand(tenant(at), at, outlook, limit);
         if group.allowed < u64::MAX {
             let demands: Vec<_> =
                 members.iter().map(|at| demand(*at, budgets[*at].allowed)).collect();
@@ -140,7 +135,7 @@ pub(super) fn share(
                 members.iter().map(|at| demand(*at, budgets[*at].reserved)).collect();
             // Service beyond reservations uses up none that tenants have for the rest of a period.
             let due = |(at, of): (&usize, &TenantDemand)| {
-                due(&tenants[*at], outlook.left).min(of.reservation)
+                due(tenant(*at), outlook.left).min(of.reservation)
             };
             let due = members.iter().zip(&demands).map(due).fold(0, u64::saturating_add);
             for (at, tokens) in members.iter().zip(divide(left.reserved.max(due), &demands)) {
@@ -158,15 +153,16 @@ pub(super) fn note_divided(
     outlook: Outlook<'_>,
     budgets: (&[GrantCounts], &[GrantCounts]),
 ) {
-    for (index, tenant) in tenants.iter_mut().enumerate() {
+    for (at, index) in outlook.who.iter().enumerate() {
+        let tenant = &mut tenants[*index];
         if tenant.member.is_none() {
             continue;
         }
-        let [before, after] = [budgets.0, budgets.1].map(|budgets| budgets[index].reserved);
-        let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
+        let [before, after] = [budgets.0, budgets.1].map(|budgets| budgets[at].reserved);
+        let own = tenant.promise.reserved.saturating_sub(outlook.used[at].reserved);
         tenant.divided = InGroup {
             lapsed: own.min(before).saturating_sub(after).max(tenant.divided.lapsed),
-            unused: after.saturating_sub(outlook.demands[index].0),
+            unused: after.saturating_sub(outlook.demands[at].0),
             unused_earlier: tenant.divided.unused,
         };
     }
@@ -199,10 +195,11 @@ fn due(tenant: &TenantBounds, left: Portion) -> u64 {
     product.div_ceil(u128::from(Portion::WHOLE.0)) as u64
 }
 
-/// The demand of the tenant with this index inside its group, for at most `limit` tokens.
-fn demand(tenant: &TenantBounds, index: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
-    let (expected, demand) = outlook.demands[index];
-    let own = tenant.promise.reserved.saturating_sub(outlook.used[index].reserved);
+/// The demand of the tenant at this place of the lists inside its group, for at most `limit`
+/// tokens.
+fn demand(tenant: &TenantBounds, at: usize, outlook: Outlook<'_>, limit: u64) -> TenantDemand {
+    let (expected, demand) = outlook.demands[at];
+    let own = tenant.promise.reserved.saturating_sub(outlook.used[at].reserved);
     let kept = own.min(expected.max(due(tenant, outlook.left)));
     TenantDemand {
         reservation: kept,

@@ -46,9 +46,20 @@ impl Cluster {
             rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
             fallback: policy.fallback,
             discipline: None,
+            capacity: UNITS.map(|unit| policy.budget.get(unit).filter(|_| is_resource)),
             class_weights: policy.class_weights,
             tenants: tenants.collect(),
         };
+    }
+
+    /// The capacity of a node in which promises are made, per second: of what it declares and what
+    /// the policy says of all nodes together, the smaller. Nodes of no named resource need none.
+    pub(super) fn promised_of(&self, node: usize) -> [Option<u64>; 2] {
+        let is_resource = self.plan.tenants.iter().any(|tenant| tenant.bytes.is_some());
+        core::array::from_fn(|unit| {
+            let declared = self.nodes[node].declared[unit].filter(|_| is_resource);
+            declared.into_iter().chain(self.plan.capacity[unit]).min()
+        })
     }
 
     /// Makes the tenants of a policy, and keeps the records of those in the policy before.
@@ -73,8 +84,10 @@ impl Cluster {
                 };
                 self.accounts[index].push(tenant);
             }
-            self.accounts[index].groups = groups::promises(policy, unit, self.plan.period);
+            let groups = groups::promises(policy, unit, self.plan.period);
+            self.accounts[index].begin(groups);
         }
+        self.nodes.iter_mut().for_each(|node| node.is_void = false);
         let group = |(index, group): (usize, &policy::Group)| {
             let tenants = policy.tenants.iter().enumerate();
             let members = tenants.filter(|(_, tenant)| tenant.group == Some(index));

@@ -6,8 +6,9 @@ use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Event, PeriodNumber, Portion, Span, Time};
 
+use super::accounts::{Accounts, Headrooms};
 use super::allocate::NodeCapacity;
-use super::bounds::{Account, NodeAccounts, When, promise};
+use super::bounds::{NodeAccounts, When, promise};
 use super::message::{Grant, NodeReport, RoundId, ToNode, UNITS};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
@@ -70,17 +71,12 @@ impl Cluster {
         self.round.phase = Phase::Idle;
         self.next_round_at = self.period_start;
         self.traffic_before = core::mem::take(&mut self.traffic);
-        for accounts in &mut self.accounts {
-            accounts.tenants.iter_mut().for_each(|tenant| tenant.begin_period());
-            accounts.still.begin_period();
-        }
+        self.accounts.iter_mut().for_each(Accounts::begin_period);
         for node in 0..self.nodes.len() {
-            if self.nodes[node].lease_until < self.period {
-                self.accounts.iter_mut().for_each(|accounts| accounts.still.reset());
-                self.nodes[node].leased = 0;
-                self.each_entry(node, |entry| {
-                    (entry.now, entry.next) = (Account::default(), Account::default());
-                });
+            let state = &mut self.nodes[node];
+            if state.lease_until < self.period && !core::mem::replace(&mut state.is_void, true) {
+                state.leased = 0;
+                self.accounts.iter_mut().for_each(|accounts| accounts.void(node));
             }
         }
         let last_held = self.first_period.after(EARLIER);
@@ -196,7 +192,7 @@ impl Cluster {
     /// A node's lease is not the one that the controller has recorded. The node is sent all counts
     /// in the next round: there is one more before the period ends.
     pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
-        self.each_entry(node, |entry| entry.refuse(serial));
+        self.each_awake(node, |entry| entry.refuse(serial));
         let state = &mut self.nodes[node];
         state.awaited = state.awaited.filter(|awaited| *awaited > serial);
         if state.leased == serial {
@@ -234,7 +230,7 @@ impl Cluster {
             let nothing = |entry: &mut NodeAccounts| {
                 (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
             };
-            self.each_entry(node, nothing);
+            self.each_awake(node, nothing);
         }
         let (id, capacity_left) = (self.nodes[node].id, self.nodes[node].capacity_left);
         let reports = [(&report.tenants, &report.before), (&report.bytes, &report.bytes_before)];
@@ -242,14 +238,24 @@ impl Cluster {
             let accounts = &mut self.accounts[index];
             for tenant_report in tenants {
                 let Some(entry) = accounts.entry_mut(tenant_report.tenant, id) else { continue };
-                entry.served = entry.served.max(tenant_report.served);
                 let elastic = if tenant_report.is_elastic { capacity_left[index] } else { 0 };
-                entry.demand = tenant_report.expected.max(elastic);
-                (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
+                let numbers = NodeAccounts {
+                    served: entry.served.max(tenant_report.served),
+                    demand: tenant_report.expected.max(elastic),
+                    expected: tenant_report.expected,
+                    waiting: tenant_report.waiting,
+                    ..*entry
+                };
+                if core::mem::replace(entry, numbers) != numbers {
+                    accounts.wake(tenant_report.tenant);
+                }
             }
             for &(tenant, served) in before {
                 let Some(entry) = accounts.entry_mut(tenant, id) else { continue };
-                entry.before = entry.before.max(served);
+                let before = entry.before.max(served);
+                if core::mem::replace(&mut entry.before, before) != before {
+                    accounts.wake(tenant);
+                }
             }
         }
     }
@@ -298,7 +304,9 @@ impl Cluster {
         }
         let period = PeriodNumber(self.period.0.saturating_sub(1));
         for accounts in &self.accounts {
-            for tenant in accounts.tenants.iter().filter(|tenant| !tenant.is_met()) {
+            // Tenants that rest asked for nothing.
+            let awake = accounts.awake.all().into_iter().map(|tenant| &accounts.tenants[tenant]);
+            for tenant in awake.filter(|tenant| !tenant.is_met()) {
                 let name = tenant.name.clone();
                 let (served, reserved) = (tenant.served_before(), tenant.promise.reserved);
                 self.outbox.publish(match accounts.unit {
@@ -370,13 +378,15 @@ impl Cluster {
 
     /// Sends each node the counts that differ from the last ones, as far as there is headroom.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
-        let mut headrooms = self.accounts.each_ref().map(|accounts| accounts.headrooms(when));
+        let mut headrooms = [Headrooms::default(), Headrooms::default()];
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];
             if !state.is_open(when) {
                 continue;
             }
             let serial = state.serial.saturating_add(1);
+            self.nodes[node].is_void = false;
+            let state = &self.nodes[node];
             // A lease that builds on one that may not have been taken would not be taken either.
             let can_build = state.leased != 0 && state.is_lease_answered;
             let is_whole = is_first && if when == When::Now { state.is_stale } else { !can_build };

@@ -141,6 +141,9 @@ pub struct Plan {
     pub discipline: Option<Discipline>,
     /// The weights by which classes of requests take turns; none if all classes are alike.
     pub class_weights: Option<ClassWeights>,
+    /// The capacity of the node in which promises are made: in operations and in bytes per second,
+    /// where it is declared. It bounds what a reservation in one unit alone implies in the other.
+    pub capacity: [Option<u64>; 2],
     /// The tenants, in the order of the policy: the first is [`tidegate_model::TenantId`] 1.
     pub tenants: Vec<TenantPlan>,
 }

@@ -11,6 +11,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{PeriodNumber, Span, TenantIndex, Time, Waits};
 
+use super::implied::ImpliedReservations;
 use super::shards::Shards;
 use super::tenant::{Counters, Tenant, served};
 use super::threads::Threading;
@@ -35,6 +36,7 @@ pub(super) struct PeriodGrants {
     rounds: u32,
     fallback: Fallback,
     pub(super) tenants: Vec<Tenant>,
+    implied: ImpliedReservations,
     indexes: BTreeMap<String, usize>,
     /// The number of the period that is running.
     number: PeriodNumber,
@@ -67,6 +69,7 @@ impl Default for PeriodGrants {
             rounds: 1,
             fallback: Fallback::default(),
             tenants: Vec::new(),
+            implied: ImpliedReservations::default(),
             indexes: BTreeMap::new(),
             number: PeriodNumber::default(),
             ends: Time::MAX,
@@ -144,6 +147,7 @@ impl PeriodGrants {
         self.fallback = plan.fallback;
         (self.lease, self.leased) = (PLAN_LEASE, 0);
         (self.coming, self.is_abandoned) = (None, false);
+        self.implied = ImpliedReservations::new(plan.capacity, plan.tenants.iter());
         self.take_tenants(now, plan.tenants, shards);
         true
     }
@@ -153,6 +157,7 @@ impl PeriodGrants {
     fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
         let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
         shape == (self.revision, self.period, self.rounds, self.fallback)
+            && plan.capacity == self.implied.capacity()
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
@@ -187,10 +192,9 @@ impl PeriodGrants {
             let slot = tenant.slot;
             shards
                 .change(slot.shard(), |scheduler| scheduler.set_parameters(now, slot, parameters));
-            let tenant = tenant.unnamed_now();
-            shards.grant(now, slot, tenant.slot_grant());
-            self.tenants.push(tenant);
+            self.tenants.push(tenant.unnamed_now());
         }
+        self.put_in_force(now, (0..self.tenants.len()).collect(), shards);
         for tenant in old.into_values() {
             let slot = tenant.slot;
             shards.change(slot.shard(), |scheduler| scheduler.remove(now, slot));
@@ -274,18 +278,18 @@ impl PeriodGrants {
         self.ends = begins.after(self.period);
         self.is_aligned = false;
         shards.change_all(|scheduler| scheduler.begin(begins, self.ends));
-        let mut grants = Vec::new();
-        for tenant in &mut self.tenants {
+        let mut changed = Vec::new();
+        for (index, tenant) in self.tenants.iter_mut().enumerate() {
             let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
             if self.coming.is_some() {
                 tenant.first = Some(counts);
             }
             // A grant that is in force already is not sent again.
             if core::mem::replace(&mut tenant.holds, counts) != counts {
-                grants.push((tenant.slot, tenant.slot_grant()));
+                changed.push(index);
             }
         }
-        shards.grant_all(begins, &grants);
+        self.put_in_force(begins, changed, shards);
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
         if self.is_abandoned {
             self.leased = 0;
@@ -401,13 +405,11 @@ impl PeriodGrants {
 
     fn take_present<J, T: Threading>(&mut self, now: Time, grant: &Grant, shards: &Shards<J, T>) {
         self.serial = grant.serial;
-        if core::mem::take(&mut self.is_abandoned) {
-            for tenant in &mut self.tenants {
-                tenant.holds = tenant.unnamed();
-                shards.grant(now, tenant.slot, tenant.slot_grant());
-            }
-        }
         let mut changed = Vec::new();
+        if core::mem::take(&mut self.is_abandoned) {
+            self.tenants.iter_mut().for_each(|tenant| tenant.holds = tenant.unnamed());
+            changed.extend(0..self.tenants.len());
+        }
         for (unit, share) in all_shares(grant) {
             let index = share.tenant.index();
             let Some(tenant) = self.tenants.get_mut(index) else { continue };
@@ -420,17 +422,29 @@ impl PeriodGrants {
                 *tenant.first.get_or_insert(unnamed).of_mut(unit) = counts;
             }
         }
+        self.put_in_force(now, changed, shards);
+        if grant.lease > 0 {
+            (self.lease, self.leased) = (self.lease.max(grant.lease), grant.serial);
+        }
+    }
+
+    /// Gives the schedulers the counts of these tenants, and of those for which others imply
+    /// another reservation now.
+    fn put_in_force<J, T: Threading>(
+        &mut self,
+        now: Time,
+        mut changed: Vec<usize>,
+        shards: &Shards<J, T>,
+    ) {
+        changed.extend(self.implied.follow(&self.tenants, self.period));
         // A tenant that is named in both units is changed once, with both.
         changed.sort_unstable();
         changed.dedup();
         let grants = changed.iter().map(|index| {
             let tenant = &self.tenants[*index];
-            (tenant.slot, tenant.slot_grant())
+            (tenant.slot, tenant.slot_grant(self.implied.among()))
         });
         shards.grant_all(now, &grants.collect::<Vec<_>>());
-        if grant.lease > 0 {
-            (self.lease, self.leased) = (self.lease.max(grant.lease), grant.serial);
-        }
     }
 
     fn take_next(&mut self, grant: &Grant) {

@@ -212,12 +212,8 @@ impl<J, T: Threading> Shards<J, T> {
         (0..self.count()).for_each(|shard| self.change(shard, &mut change));
     }
 
-    /// Sets the counts up to which a slot is served in this period.
-    pub(super) fn grant(&self, now: Time, slot: Slot, counts: SlotGrant) {
-        self.change(slot.shard(), |scheduler| counts.set(scheduler, now, slot));
-    }
-
-    /// As [`Self::grant`], for many slots: a shard's lock is taken once for [`BATCH`] of them.
+    /// Sets the counts up to which each slot is served in this period. It takes a shard's lock once
+    /// for [`BATCH`] slots.
     pub(super) fn grant_all(&self, now: Time, grants: &[(Slot, SlotGrant)]) {
         for shard in 0..self.count() {
             let mut here = grants.iter().filter(|(slot, _)| slot.shard() == shard).peekable();

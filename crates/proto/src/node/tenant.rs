@@ -16,22 +16,18 @@ use tidegate_algo::capacity::estimate::{Demand, DemandSample};
 use tidegate_algo::scheduling::scheduler::{
     Amounts, ByteCounters, PeriodGrant, Scheduler, Slot, SlotCounters,
 };
-use tidegate_model::cost::BYTES_PER_TOKEN;
+use tidegate_model::cost::{BYTES_PER_TOKEN, Implied, OPERATION_BYTES_MAX, implied};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, TenantIndex, Time, Waits};
 
+use super::implied::amount;
 use super::shards::SlotGrant;
 use crate::cluster::message::{NodeReport, Share, TenantPlan, TenantReport, UNITS};
 use crate::data::pieces::PIECE;
 
-/// The tokens of bytes that a reservation in bytes alone spends on an operation at least: of 4 KiB,
-/// the block of most programs and of data nodes, where the same holds.
-const OPERATION_TOKENS_MIN: u64 = (4 << 10) / BYTES_PER_TOKEN;
-
-/// The tokens of bytes for which an operation of a reservation in operations alone stands at most:
-/// those of one piece, as where no resource is named.
-const OPERATION_TOKENS_MAX: u64 = PIECE as u64 / BYTES_PER_TOKEN;
+// What is implied by an operation is what one costs where no resource is named.
+const _: () = assert!(OPERATION_BYTES_MAX == PIECE as u64);
 
 /// The counters of a tenant's slot, with those of bytes if they are counted.
 pub(super) type Counters = (SlotCounters, Option<ByteCounters>);
@@ -201,16 +197,29 @@ impl Tenant {
         PeriodGrant { reserved, allowed }
     }
 
+    /// The counts in force that are reserved by its own or its group's promise, in each unit: in
+    /// operations, and in bytes. Without a named resource there is nothing to compare them with.
+    pub(super) fn explicit(&self) -> [u64; 2] {
+        UNITS.map(|unit| match self.plan.bytes {
+            Some(_) if !self.is_reserved_elsewhere(unit) => {
+                amount(unit, self.holds.of(unit).reserved)
+            }
+            _ => 0,
+        })
+    }
+
     /// The counts in force, as its scheduler takes them. A reservation in one unit alone bounds the
     /// other unit, too: else flushes, which move no bytes, or operations of 32 MiB would go before
-    /// every other tenant without an end.
-    pub(super) fn slot_grant(&self) -> SlotGrant {
+    /// every other tenant without an end. `among` is what such reservations imply in each unit.
+    pub(super) fn slot_grant(&self, among: &[Implied; 2]) -> SlotGrant {
         let [mut units, mut bytes] = UNITS.map(|unit| self.holds.of(unit));
         if self.is_reserved_elsewhere(Unit::Operations) {
-            units.reserved = bytes.reserved.div_ceil(OPERATION_TOKENS_MIN);
+            let reserved = amount(Unit::Bytes, bytes.reserved);
+            units.reserved = implied(Unit::Bytes, reserved, among[0]);
         }
         if self.is_reserved_elsewhere(Unit::Bytes) {
-            bytes.reserved = units.reserved.saturating_mul(OPERATION_TOKENS_MAX);
+            let reserved = implied(Unit::Operations, units.reserved, among[1]);
+            bytes.reserved = reserved / BYTES_PER_TOKEN;
         }
         SlotGrant { units, bytes: self.plan.bytes.map(|_| bytes) }
     }

@@ -70,6 +70,7 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         fallback: Fallback::Unlimited,
         discipline: None,
         class_weights: ClassWeights::new(255, 255, 255),
+        capacity: [Some(u64::MAX); 2],
         tenants: each(tenant),
     };
     assert!(arrives(&ToNode::Plan(plan)) > FRAME_MAX, "it comes in pages");

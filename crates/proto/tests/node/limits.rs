@@ -65,6 +65,7 @@ impl NodeTestbed {
             fallback: Fallback::default(),
             discipline: Some(discipline),
             class_weights: None,
+            capacity: [None; 2],
             tenants: vec![tenant("limited", true), tenant("neighbour", false)],
         };
         node.on_message(Time::ZERO, ToNode::Plan(plan));

@@ -63,3 +63,46 @@ fn a_reservation_in_operations_is_one_of_no_more_bytes_than_pieces() {
     assert_eq!(before_others(storm, (Command::Read, 1, 4 << 10)), 40);
     assert_eq!(before_others(storm, (Command::Flush, 1, 0)), 40);
 }
+
+/// Tenants `bytes` with so many KiB reserved and `operations` with so many operations, each alone;
+/// and `both`, with counts of its own. The reserved counts that the node compares with, in
+/// operations and in bytes, of a node of 100 operations and 1 MiB in a period.
+fn reserved_counts(bytes: u64, operations: u64, both: [u64; 2]) -> [[u64; 2]; 3] {
+    let mut plan = plan(1, &["bytes", "operations", "both"], Fallback::Keep);
+    plan.capacity = [Some(100), Some(1 << 20)];
+    let reserves = [[false, true], [true, false], [true, true]];
+    for (tenant, [reserves_operations, is_reserved]) in plan.tenants.iter_mut().zip(reserves) {
+        tenant.bytes = Some(BytePlan { reserves_operations, is_reserved, is_limited: false });
+    }
+    let mut world = NodeTestbed::with_plan(plan);
+    let share = |tenant, reserved| Share { tenant: TenantIndex(tenant), reserved, allowed: 0 };
+    let shares = vec![share(1, operations), share(2, both[0])];
+    let bytes = vec![share(0, bytes), share(2, both[1])];
+    world.grant(0, Grant { shares, bytes, ..first_grant(1, 10, &[]) });
+    ["bytes", "operations", "both"].map(|name| {
+        let status = world.tenant(0, name);
+        [status.reserved, status.bytes.unwrap().reserved]
+    })
+}
+
+/// Whatever a tenant is promised in one unit, it takes none of what others are promised in the
+/// other.
+#[test]
+fn an_implied_reservation_takes_nothing_that_is_promised() {
+    // 256 KiB would be 64 operations of 4 KiB, and 40 operations 5 MiB.
+    let counts = reserved_counts(256, 40, [50, 512]);
+    assert_eq!(counts[2], [50, 512]);
+    assert_eq!(counts[0], [10, 256], "operations that are promised to nobody");
+    assert_eq!(counts[1], [40, 256], "and KiB");
+    // With nothing else promised, they get what goes with their own.
+    assert_eq!(reserved_counts(256, 8, [0, 0])[..2], [[64, 256], [8, 768]]);
+    // Where all is promised, nothing is implied.
+    assert_eq!(reserved_counts(512, 50, [50, 512])[..2], [[0, 512], [50, 0]]);
+    for both in 0..=50 {
+        let counts = reserved_counts(500, 50, [both, 10 * both]);
+        for (unit, capacity) in [100, 1024].into_iter().enumerate() {
+            let sum: u64 = counts.iter().map(|counts| counts[unit]).sum();
+            assert!(sum <= capacity, "{counts:?}");
+        }
+    }
+}

@@ -435,6 +435,65 @@ mod tests {
         );
     }
 
+    /// Nodes `a` and `b` can do 100 each. Tenants `oltp` and `web` of a group reach `a` and `b`, and
+    /// `ci` reaches `a`.
+    #[test]
+    fn nodes_refuse_the_reservation_of_a_group() {
+        let cluster = r#"
+            node = [
+                { name = "a", memory = true, capacity = ["100 iops", "100MiB/s"] },
+                { name = "b", memory = true, capacity = ["100 iops", "100MiB/s"] },
+            ]
+            volume = [
+                { name = "db", size = "1GiB", tenant = "oltp", nodes = "a" },
+                { name = "www", size = "1GiB", tenant = "web", nodes = "b" },
+                { name = "log", size = "1GiB", tenant = "ci", nodes = "a" },
+            ]
+        "#;
+        let cluster = Cluster::parse(cluster).unwrap();
+        let refused = |group: &str, [oltp, web, ci]: [&str; 3]| {
+            let on = |rate: &str| match rate {
+                "" => String::new(),
+                rate => format!("on.cluster.reservation = {rate:?}\n"),
+            };
+            let tenant =
+                |name: &str, rate: &str| format!("[[tenant]]\nname = {name:?}\n{}", on(rate));
+            let member = |name: &str, rate: &str| tenant(name, rate) + "group = \"g\"\n";
+            let policy = "[[resource]]\nname = \"cluster\"\n[[group]]\nname = \"g\"\n".to_string()
+                + &on(group)
+                + &member("oltp", oltp)
+                + &member("web", web)
+                + &tenant("ci", ci);
+            let refusals = admit(&Policy::parse(&policy).unwrap(), Some(&cluster)).err();
+            refusals.unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        // The group can have all of b, and what ci leaves of a.
+        assert_eq!(refused("170 iops", ["", "", "30 iops"]), [""; 0]);
+        assert_eq!(
+            refused("171 iops", ["", "", "30 iops"]),
+            ["nodes a and b can do 200 iops; ci and group g are promised 201 iops there; lower \
+              reservations there by 1 iops, or lay volumes over other nodes"]
+        );
+        // What oltp has of it is at a, and the rest of it at any of both.
+        assert_eq!(refused("170 iops", ["70 iops", "", "30 iops"]), [""; 0]);
+        assert_eq!(
+            refused("170 iops", ["80 iops", "", "30 iops"]),
+            [
+                "node a can do 100 iops; oltp and ci are promised 110 iops there; lower reservations \
+              there by 10 iops, or lay volumes over other nodes"
+            ]
+        );
+        // The same in bytes, of which a tenant that reserves operations alone has no part.
+        assert_eq!(refused("200MiB/s", ["", "", ""]), [""; 0]);
+        assert_eq!(
+            refused("101MiB/s", ["", "9 iops", ""]),
+            [
+                "node a can do 100MiB/s; group g is promised 101MiB/s there; lower reservations there \
+              by 1MiB/s, or lay volumes over other nodes"
+            ]
+        );
+    }
+
     /// Tenant `oltp` reaches node `a` alone, which declares operations only; `web` reaches no node.
     #[test]
     fn bytes_are_refused_at_nodes_without_a_bandwidth() {

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use tidegate_algo::allocation::pshift::Solver;
 use tidegate_model::TenantIndex;
 
-use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
+use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, solver, spread};
 use super::super::bounds::{GrantCounts, TenantBounds};
 use super::{DataNodeState, STANDING};
 use crate::data_node::TenantReport;
@@ -56,7 +56,9 @@ impl Aim {
             .collect();
 
         let wants: Vec<u64> = budgets.iter().map(|budget| budget.reserved).collect();
-        let (found, _) = solve(&mut self.reserved, (&wants, RESERVED), &rows, &capacities);
+        let who: Vec<usize> = (0..tenants.len()).collect();
+        let solver = solver(&mut self.reserved, tenants, &capacities);
+        let (found, _) = solve(solver, (&who, &wants, RESERVED), &rows, &capacities);
         for (cell, found) in rows.iter_mut().flatten().zip(found) {
             capacities[cell.node.index()] -= found.min(capacities[cell.node.index()]);
             cell.tokens.reserved = found;
@@ -103,8 +105,10 @@ impl Aim {
         let wants: Vec<u64> = tenants.iter().zip(budgets).zip(&*rows).map(rest).collect();
         // A limit promises no capacity: requests of other tenants may still go first.
         let boundless: Vec<u64> = nodes.iter().map(|_| MOST).collect();
-        let (found, _) = solve(&mut self.allowed, (&wants, ALLOWED), rows, &boundless);
-        allow(rows, &wants, &found);
+        let who: Vec<usize> = (0..tenants.len()).collect();
+        let solver = solver(&mut self.allowed, tenants, &boundless);
+        let (found, _) = solve(solver, (&who, &wants, ALLOWED), rows, &boundless);
+        allow(rows, &wants, found.into_iter());
         let unlimited = rows.iter_mut().zip(tenants).filter(|(_, tenant)| !tenant.is_limited);
         unlimited.flat_map(|(row, _)| row).for_each(|cell| cell.tokens.allowed = 0);
     }

@@ -24,7 +24,7 @@ fn shares() -> Vec<Share> {
 
 #[test]
 fn golden_bytes_of_a_node_s_hello() {
-    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 4, "a new version needs new golden bytes beside these");
     let info = NodeInfo {
         name: "n1".into(),
         pid: 300,
@@ -38,7 +38,7 @@ fn golden_bytes_of_a_node_s_hello() {
 
 #[test]
 fn golden_bytes_from_a_controller() {
-    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 4, "a new version needs new golden bytes beside these");
     is(&ToNode::Welcome { version: 1, node: NodeId(130) }, &[0, 1, 0x82, 1]);
     let refused = ToNode::Refused { version: 2, reason: "no".into(), retry: true };
     is(&refused, b"\x01\x02\x02no\x01");
@@ -57,13 +57,14 @@ fn golden_bytes_from_a_controller() {
         fallback: Fallback::Reservation,
         discipline: Some(Discipline::Unified),
         class_weights: ClassWeights::new(3, 2, 200),
+        capacity: [Some(300), None],
         tenants: vec![
             TenantPlan { bytes: Some(bytes), ..tenant("kv", 100, true) },
             tenant("b", 1_000_000, false),
         ],
     };
     let golden = b"\x02\x07\xac\x02\x05\x01\x01\x06\x01\x03\x02\xc8\
-                   \x02\x02kv\x64\x01\x64\x01\x01\x00\x01\x01b\xc0\x84\x3d\x00\x64\x00";
+                   \x01\xac\x02\x00\x02\x02kv\x64\x01\x64\x01\x01\x00\x01\x01b\xc0\x84\x3d\x00\x64\x00";
     is(&ToNode::Plan(plan), golden);
     let collect = ToNode::Collect { round_id: ROUND_ID, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
@@ -97,7 +98,7 @@ fn golden_bytes_from_a_controller() {
 
 #[test]
 fn golden_bytes_from_a_node() {
-    assert_eq!(VERSION, 3, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 4, "a new version needs new golden bytes beside these");
     let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
