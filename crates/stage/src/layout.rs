@@ -23,7 +23,7 @@ use crate::programs::ProgramLog;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
@@ -48,6 +48,9 @@ pub const SLOT_WORDS: usize = 8;
 pub const SLOTS_MAX: usize = 64 * SLOT_WORDS;
 /// Words of a queue's state.
 pub const STATE_WORDS: usize = state_words(SLOT_WORDS);
+/// The most requests at a time whose tokens come back if their threads end while they wait for
+/// tokens. More may wait.
+pub const WAITERS_MAX: usize = 1_024;
 /// Tokens for one operation, for buckets that count operations; they are whole numbers and need to
 /// be small against a request.
 pub const TOKENS_PER_OPERATION: u64 = 1_000;
@@ -106,6 +109,8 @@ pub struct Layout {
     pub bypasses: [OperationCounters; BYPASSES.len()],
     /// Programs that the shim is not in.
     pub programs: ProgramLog,
+    /// Requests that wait for tokens.
+    pub waiters: WaiterTable,
 }
 
 /// Format of the segment, and the number of the table in force.
@@ -283,6 +288,29 @@ pub struct GateCell {
     pub bucket: TokenBucket,
     /// Their waiting times.
     pub waiting: Histogram,
+}
+
+/// Requests that wait for tokens, which they have taken in advance: see `waiters`.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct WaiterTable {
+    /// Counts requests as they come, so that each begins elsewhere to look for a free cell.
+    pub(crate) next: AtomicU32,
+    /// When the table was last swept, on the stage's clock.
+    pub(crate) swept: AtomicU64,
+    pub(crate) cells: [WaiterCell; WAITERS_MAX],
+}
+
+/// One request that waits for tokens. Its last two fields are valid while `lease` is not zero.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct WaiterCell {
+    /// The request's gate and when its thread last checked; zero if the cell is free.
+    pub(crate) lease: AtomicU64,
+    /// The position up to which the bucket's line must be paid.
+    pub(crate) due: AtomicU64,
+    /// Tokens that the request has taken.
+    pub(crate) tokens: AtomicU64,
 }
 
 /// The requests of a queue and where they sleep. Which of them wait and which are in service is in
