@@ -14,7 +14,7 @@ use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
-use crate::files::{self, File};
+use crate::files::{self, File, registered};
 use crate::gate::{self, Hold, NO_PERMITS, Permits};
 use crate::layout::{ChannelCell, CounterShard, Header, Layout};
 use crate::lease;
@@ -45,6 +45,13 @@ pub enum Subject<'a> {
     Descriptor(i32),
     /// A path. Compared with the rules each time.
     Path(&'a [u8]),
+    /// A file that this process has registered with a ring.
+    Registered {
+        /// The ring's descriptor.
+        ring: i32,
+        /// The file's index.
+        index: u32,
+    },
 }
 
 /// A request, as gates see it.
@@ -191,6 +198,26 @@ impl Stage {
         record::leave(self.layout());
     }
 
+    /// Notes that this process has registered descriptors with a ring, from an index on. A negative
+    /// one stands for none.
+    pub fn register_files(&self, ring: i32, first: u32, descriptors: impl Iterator<Item = i32>) {
+        let generation = self.segment.header.generation.load(Ordering::Acquire);
+        let table = RuleTable(&self.segment.tables[generation as usize % VERSIONS][..]);
+        let may_remember = generation != 0 && registered::may_remember();
+        for (index, descriptor) in (first..).zip(descriptors) {
+            if descriptor < 0 || !may_remember {
+                registered::forget(ring, index);
+                continue;
+            }
+            let file = files::lookup(descriptor, generation, &table);
+            registered::remember(ring, index, generation, file);
+        }
+        // Rules that came meanwhile may have been half read.
+        if !is_intact(&self.segment.header.generation, generation) {
+            registered::forget_ring(ring);
+        }
+    }
+
     /// The tag of a request, without passing any gate.
     #[inline(never)]
     pub fn classify(&self, request: &Request<'_>) -> Tag {
@@ -225,6 +252,12 @@ impl Stage {
                     table.accepts(Classifier::Path, path).0
                 }
                 Subject::Path(_) => Mask::ALL,
+                Subject::Registered { ring, index } => {
+                    match registered::lookup(ring, index, generation) {
+                        File::Storage(mask) => mask,
+                        File::Other => return Sorted::NotStorage,
+                    }
+                }
             };
             let masks = [&of_thread, &of_subject];
             let to = table.classify(request.operation, request.bytes, masks);

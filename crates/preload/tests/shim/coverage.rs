@@ -99,6 +99,15 @@ fn requests_that_are_handed_over() {
 }
 
 #[test]
+fn requests_on_files_that_are_registered_with_a_ring() {
+    let bench = Bench::new();
+    let program = build(&bench.programs, "registered.c", &["-luring"]);
+    run(bench.command(&program).arg(&program));
+    assert_eq!(bench.count(Operation::Write), (10 + 1, 1000 + 7));
+    assert_eq!(bench.count(Operation::Read), (2, 110), "those of the other file are not counted");
+}
+
+#[test]
 fn names_and_attributes() {
     let bench = Bench::new();
     bench.program("metadata.c", &[]);
