@@ -5,7 +5,7 @@
 //! segment in which everything passes. Cells that different threads write stand 128 bytes apart,
 //! the distance at which prefetchers stop pairing cache lines.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use tidegate_algo::classify::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::concurrent::histogram::Histogram;
@@ -13,6 +13,7 @@ use tidegate_algo::concurrent::published::{Published, VERSIONS};
 use tidegate_algo::concurrent::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
 use tidegate_algo::scheduling::queue::state_words;
 use tidegate_algo::shaping::token_bucket::{SHARDS, TokenBucket};
+use tidegate_model::Operation;
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
@@ -245,8 +246,32 @@ pub struct StorageCell {
     pub reads: OperationCounters,
     /// Writes that were answered, and what they moved.
     pub writes: OperationCounters,
-    /// Their service times.
+    /// The service times of those that were timed.
     pub service: Histogram,
+    /// Requests that were let through and are not answered, for each of [`Layout::processes`].
+    pub open: [OpenCell; PROCESSES_MAX],
+    /// Requests that will not be answered, because their processes are gone.
+    pub lost: AtomicU64,
+}
+
+/// How many requests of one process are at the storage.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct OpenCell(pub(crate) AtomicI32);
+
+impl StorageCell {
+    /// The counters of answered requests of this kind.
+    pub(crate) fn answered(&self, operation: Operation) -> &OperationCounters {
+        if operation == Operation::Read { &self.reads } else { &self.writes }
+    }
+
+    /// Gives up the requests of the process with this index, which is gone.
+    pub(crate) fn lose(&self, process: usize) {
+        let Some(OpenCell(open)) = self.open.get(process) else { return };
+        // A process that was given up while it lived leaves less than none.
+        let lost = open.swap(0, Ordering::Relaxed).max(0);
+        self.lost.fetch_add(u64::from(lost.cast_unsigned()), Ordering::Relaxed);
+    }
 }
 
 /// Kind of a gate, as the number in [`GateCell::kind`].

@@ -209,6 +209,30 @@ fn a_stopped_waiter_takes_its_tokens_anew() {
     assert!(level() < 0, "it has paid");
 }
 
+/// A request at a storage whose capacity is measured does not make the storage look as if it stood
+/// still when the request's process is killed.
+#[test]
+fn a_request_of_a_killed_process_is_not_at_the_storage() {
+    let agent = stage_with(GateSpec::LatencyProbe);
+    let stage = agent.stage();
+    let storage = &stage.layout().storage;
+    let lost = || storage.lost.load(Ordering::Relaxed);
+    let [killed, lives] = [1, 2].map(|bytes| {
+        Child::that(move || {
+            stage.join();
+            std::mem::forget(stage.enforce(&request(bytes)));
+        })
+    });
+    eventually("both have begun", || storage.begun.operations() == 2);
+    stage.enforce(&request(5)).complete(5);
+    assert_eq!((storage.writes.operations(), lost()), (1, 0), "none is given up that may end");
+    killed.kill();
+    eventually("one is given up", || lost() > 0);
+    assert_eq!((storage.begun.operations(), lost()), (3, 1), "and the other is not");
+    drop(lives);
+    eventually("both are given up", || lost() == 2);
+}
+
 #[test]
 fn what_is_known_of_one_stage_is_not_taken_for_another() {
     let tenant_of = |tenant| {

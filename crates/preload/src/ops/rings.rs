@@ -38,7 +38,7 @@ fn charge_request(stage: &'static Stage, ring: c_int, entry: RingRequest) {
         RingFile::Open(descriptor) => charge(stage, entry.operation, descriptor, entry.bytes),
         RingFile::Registered(index) => {
             let file = Subject::Registered { ring, index: index.cast_unsigned() };
-            let request = Request::new(entry.operation, entry.bytes).on(file);
+            let request = Request::new(entry.operation, entry.bytes).on(file).untimed();
             Admitted::enforce(stage, &request).complete(entry.bytes);
         }
     }
