@@ -189,8 +189,9 @@ pub(crate) fn gate_call_without_file<T>(operation: Operation, call: impl FnOnce(
     result
 }
 
-/// Charges bytes that were moved already, where the amount could not be known before the call.
+/// Charges bytes that were moved already, where the amount could not be known before the call, or
+/// that will be moved while no call waits for it.
 pub(crate) fn charge(stage: &'static Stage, operation: Operation, descriptor: c_int, bytes: u64) {
-    let request = Request::new(operation, bytes).on(Subject::Descriptor(descriptor));
+    let request = Request::new(operation, bytes).on(Subject::Descriptor(descriptor)).untimed();
     Admitted::enforce(stage, &request).complete(bytes);
 }

@@ -61,6 +61,8 @@ const INSPECT: CallSet = 1 << 12;
 const DESCRIPTOR: CallSet = STATUS | FILE_SYSTEM | LINK | PROCESS;
 /// To find out whether a file that is mapped is on storage.
 pub(crate) const MAPPING: CallSet = STATUS | FILE_SYSTEM;
+/// To find out what files are that are registered with a ring.
+pub(crate) const REGISTRATION: CallSet = DESCRIPTOR;
 /// To find out where a relative name begins.
 pub(crate) const DIRECTORY: CallSet = LINK;
 /// To find out whether a thread is stopped that holds a permit at a queue.

@@ -44,6 +44,7 @@ mod capacity;
 mod delays;
 mod distribute;
 mod ended;
+mod implied;
 mod membership;
 mod mix;
 mod name_index;

@@ -37,6 +37,7 @@ use crate::stage::Stage;
 #[cfg(feature = "transform")]
 use crate::transform::{Keys, Layered, Transforms};
 use crate::wait;
+use crate::waiters;
 use crate::{report, users};
 
 /// How often the agent scans for processes that it has not noticed. Noticed processes wake it when
@@ -372,6 +373,8 @@ fn set_gate(segment: &Segment, set: &SetGate) {
         cell.delayed.store(0, Ordering::Relaxed);
         cell.waited.store(0, Ordering::Relaxed);
         cell.waiting.clear();
+        // Their tokens were those of the bucket that the gate was before.
+        waiters::forget(segment, set.number);
         // Without a limit first: a limit set after that begins with a full bucket and no debt.
         cell.bucket.configure(RATE_UNLIMITED, 1, now);
     }

@@ -70,8 +70,12 @@ impl Census {
     /// Reads the segment's list and `/proc`.
     pub(crate) fn take(&mut self, segment: &Segment, now: Time) {
         let free = |number: u32| {
-            for cell in &segment.processes {
-                let _ = cell.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+            for (index, cell) in segment.processes.iter().enumerate() {
+                if cell.load(Ordering::Acquire) == number {
+                    // While the cell is not free, for its next process has requests of its own.
+                    segment.storage.lose(index);
+                    let _ = cell.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+                }
             }
         };
         let registered = segment.processes.iter().map(|cell| cell.load(Ordering::Acquire));

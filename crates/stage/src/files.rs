@@ -34,6 +34,7 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 mod entry;
+pub mod registered;
 
 use entry::{Descriptor, DescriptorKind, Known};
 

@@ -9,17 +9,16 @@
 use std::sync::atomic::{Ordering, fence};
 
 use tidegate_algo::classify::channel::{Flows, Gates};
-use tidegate_algo::shaping::token_bucket::{Due, Take};
+use tidegate_algo::shaping::token_bucket::{Due, Take, TokenBucket};
 use tidegate_model::{Span, Time};
 
 use crate::clock;
 use crate::layout::{GateCell, GateKind, Layout, TOKENS_PER_OPERATION};
 use crate::lease;
 use crate::permit::Permit;
-use crate::wait::{Cost, RECHECK, count_wait, one_fewer, sleep, wake};
+use crate::wait::{ASLEEP, Cost, RECHECK, count_wait, one_fewer, sleep, wake};
+use crate::waiters::{self, Waiter};
 
-/// A sleeper that has not checked again for so long is dead, or as good as.
-const ASLEEP: Span = Span(2 * Span::SECOND.0);
 /// The most queue gates of a channel.
 const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
 
@@ -119,7 +118,10 @@ pub(crate) fn wait(
     while let Some((gate, hold)) = held {
         let span = match (layout.gates.get(usize::from(gate)), hold) {
             (None, _) => Span::ZERO,
-            (Some(cell), Hold::Tokens(due)) => wait_for_tokens(layout, cell, due),
+            (Some(cell), Hold::Tokens(due)) => {
+                let tokens = GateCell::tokens(cell.kind(), cost);
+                wait_for_tokens(TokenRequest { layout, cell, gate, shard, tokens }, due)
+            }
             (Some(cell), Hold::Queue) => {
                 let (span, permit) = lease::acquire(layout, cell, (cost, flows), depth);
                 match permits.iter_mut().find(|kept| kept.is_none()) {
@@ -146,25 +148,72 @@ pub(crate) fn give_back(layout: &Layout, gates: Gates, unused: Cost) {
     }
 }
 
+/// A request for tokens of one bucket.
+#[derive(Clone, Copy)]
+struct TokenRequest<'a> {
+    layout: &'a Layout,
+    cell: &'a GateCell,
+    gate: u8,
+    shard: u8,
+    tokens: u64,
+}
+
+impl<'a> TokenRequest<'a> {
+    /// The bucket, unless the gate became something else.
+    fn bucket(self) -> Option<&'a TokenBucket> {
+        match self.cell.kind() {
+            GateKind::Bytes | GateKind::Operations => Some(&self.cell.bucket),
+            GateKind::Open | GateKind::Queue | GateKind::Transform => None,
+        }
+    }
+
+    /// Takes the tokens anew: the table of waiters has taken the thread for dead, and given back
+    /// what it had. None if the request may go now.
+    fn again(self, now: Time) -> Option<Due> {
+        self.cell.sleepers.fetch_add(1, Ordering::Relaxed);
+        match self.bucket()?.take_in(usize::from(self.shard), self.tokens, || now) {
+            Take::Granted => None,
+            Take::Wait(due) => Some(due),
+        }
+    }
+
+    fn register(self, due: Due, now: Time) -> Option<Waiter<'a>> {
+        waiters::register(&self.layout.waiters, self.gate, (due, self.tokens), now)
+    }
+}
+
 #[cold]
-fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
+fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
+    let TokenRequest { layout, cell, .. } = request;
     let begin = clock::now(&layout.header.clock);
     cell.sleepers.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
+    let mut waiter = request.register(due, begin);
+    waiters::sweep(layout, begin);
     let waited = loop {
         // Read before the decision: a change in between makes the sleep end at once.
         let changes = cell.changes.load(Ordering::Acquire);
-        let ready = match cell.kind() {
-            GateKind::Bytes | GateKind::Operations => cell.bucket.ready_at(due),
-            // The gate became something else while this request waited: let it go.
-            GateKind::Open | GateKind::Queue | GateKind::Transform => Time::ZERO,
-        };
+        due = waiter.as_ref().map_or(due, Waiter::due);
+        // If the gate became something else while this request waited, it goes.
+        let ready = request.bucket().map_or(Time::ZERO, |bucket| bucket.ready_at(due));
         let now = clock::now(&layout.header.clock);
-        if ready <= now {
+        let is_ready = ready <= now;
+        let is_kept = match &mut waiter {
+            Some(waiter) if is_ready => waiter.end(),
+            Some(waiter) => waiter.renew(now),
+            None => true,
+        };
+        if !is_kept {
+            let Some(new) = request.again(now) else { break now.since(begin) };
+            (due, waiter) = (new, request.register(new, now));
+            continue;
+        }
+        if is_ready {
             break now.since(begin);
         }
         cell.asleep.fetch_max(now.after(ASLEEP).0, Ordering::Relaxed);
         sleep(&cell.changes, changes, ready.since(now).min(RECHECK));
+        waiters::sweep(layout, clock::now(&layout.header.clock));
     };
     one_fewer(&cell.sleepers);
     count_wait(cell, waited);
@@ -185,6 +234,7 @@ pub(crate) fn forget_the_dead(layout: &Layout, gate: u8) {
         lease::tidy(layout, cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len());
     }
     let now = clock::now(&layout.header.clock);
+    waiters::sweep(layout, now);
     if cell.sleepers.load(Ordering::Relaxed) > 0 && cell.asleep.load(Ordering::Relaxed) < now.0 {
         cell.sleepers.store(0, Ordering::Relaxed);
     }

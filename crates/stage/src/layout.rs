@@ -5,7 +5,7 @@
 //! segment in which everything passes. Cells that different threads write stand 128 bytes apart,
 //! the distance at which prefetchers stop pairing cache lines.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use tidegate_algo::classify::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::concurrent::histogram::Histogram;
@@ -13,6 +13,7 @@ use tidegate_algo::concurrent::published::{Published, VERSIONS};
 use tidegate_algo::concurrent::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
 use tidegate_algo::scheduling::queue::state_words;
 use tidegate_algo::shaping::token_bucket::{SHARDS, TokenBucket};
+use tidegate_model::Operation;
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
@@ -23,7 +24,7 @@ use crate::programs::ProgramLog;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
@@ -48,6 +49,9 @@ pub const SLOT_WORDS: usize = 8;
 pub const SLOTS_MAX: usize = 64 * SLOT_WORDS;
 /// Words of a queue's state.
 pub const STATE_WORDS: usize = state_words(SLOT_WORDS);
+/// The most requests at a time whose tokens come back if their threads end while they wait for
+/// tokens. More may wait.
+pub const WAITERS_MAX: usize = 1_024;
 /// Tokens for one operation, for buckets that count operations; they are whole numbers and need to
 /// be small against a request.
 pub const TOKENS_PER_OPERATION: u64 = 1_000;
@@ -106,6 +110,8 @@ pub struct Layout {
     pub bypasses: [OperationCounters; BYPASSES.len()],
     /// Programs that the shim is not in.
     pub programs: ProgramLog,
+    /// Requests that wait for tokens.
+    pub waiters: WaiterTable,
 }
 
 /// Format of the segment, and the number of the table in force.
@@ -240,8 +246,32 @@ pub struct StorageCell {
     pub reads: OperationCounters,
     /// Writes that were answered, and what they moved.
     pub writes: OperationCounters,
-    /// Their service times.
+    /// The service times of those that were timed.
     pub service: Histogram,
+    /// Requests that were let through and are not answered, for each of [`Layout::processes`].
+    pub open: [OpenCell; PROCESSES_MAX],
+    /// Requests that will not be answered, because their processes are gone.
+    pub lost: AtomicU64,
+}
+
+/// How many requests of one process are at the storage.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct OpenCell(pub(crate) AtomicI32);
+
+impl StorageCell {
+    /// The counters of answered requests of this kind.
+    pub(crate) fn answered(&self, operation: Operation) -> &OperationCounters {
+        if operation == Operation::Read { &self.reads } else { &self.writes }
+    }
+
+    /// Gives up the requests of the process with this index, which is gone.
+    pub(crate) fn lose(&self, process: usize) {
+        let Some(OpenCell(open)) = self.open.get(process) else { return };
+        // A process that was given up while it lived leaves less than none.
+        let lost = open.swap(0, Ordering::Relaxed).max(0);
+        self.lost.fetch_add(u64::from(lost.cast_unsigned()), Ordering::Relaxed);
+    }
 }
 
 /// Kind of a gate, as the number in [`GateCell::kind`].
@@ -283,6 +313,29 @@ pub struct GateCell {
     pub bucket: TokenBucket,
     /// Their waiting times.
     pub waiting: Histogram,
+}
+
+/// Requests that wait for tokens, which they have taken in advance: see `waiters`.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct WaiterTable {
+    /// Counts requests as they come, so that each begins elsewhere to look for a free cell.
+    pub(crate) next: AtomicU32,
+    /// When the table was last swept, on the stage's clock.
+    pub(crate) swept: AtomicU64,
+    pub(crate) cells: [WaiterCell; WAITERS_MAX],
+}
+
+/// One request that waits for tokens. Its last two fields are valid while `lease` is not zero.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct WaiterCell {
+    /// The request's gate and when its thread last checked; zero if the cell is free.
+    pub(crate) lease: AtomicU64,
+    /// The position up to which the bucket's line must be paid.
+    pub(crate) due: AtomicU64,
+    /// Tokens that the request has taken.
+    pub(crate) tokens: AtomicU64,
 }
 
 /// The requests of a queue and where they sleep. Which of them wait and which are in service is in

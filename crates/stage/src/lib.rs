@@ -43,6 +43,7 @@ pub mod scratch;
 pub mod segment;
 mod stage;
 mod wait;
+mod waiters;
 
 #[cfg(feature = "agent")]
 mod agent;

@@ -71,15 +71,18 @@ pub(crate) fn storage(segment: &Segment) -> Option<FromStage> {
     let cell = &segment.storage;
     // Answers are read before what has begun, so that no answer is without its request.
     let service = cell.service.sparse();
+    // Those that are lost have begun.
+    let begun = cell.begun.operations();
+    let lost = cell.lost.load(Ordering::Relaxed);
     let report = StorageReport {
         reads: cell.reads.operations(),
         read_bytes: cell.reads.bytes(),
         writes: cell.writes.operations(),
         written_bytes: cell.writes.bytes(),
         service,
-        begun: cell.begun.operations(),
+        begun: begun.saturating_sub(lost),
     };
-    (report.begun > 0).then_some(FromStage::Storage(report))
+    (begun > 0).then_some(FromStage::Storage(report))
 }
 
 /// Bytes that the stage saw, and the calls and bytes that passed it by.

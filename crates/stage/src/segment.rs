@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -24,6 +24,8 @@ pub struct Segment {
     layout: NonNull<Layout>,
     /// For the process that made the file: locked, as a sign that it is in use.
     kept: Option<OwnedFd>,
+    /// One more than the index of this process among those of the segment; zero if it has none.
+    process: AtomicU32,
 }
 
 // SAFETY: a layout is made of atomics and locks that are shared between processes anyway.
@@ -96,7 +98,7 @@ impl Segment {
         }
         let address = map(&file)?;
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let segment = Self { layout, kept: None };
+        let segment = Self { layout, kept: None, process: AtomicU32::new(0) };
         let header = &segment.header;
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -104,6 +106,27 @@ impl Segment {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(segment)
+    }
+
+    /// Notes the index of this process among those of the segment.
+    pub(crate) fn join(&self, index: Option<usize>) {
+        let before = self.process.load(Ordering::Relaxed);
+        let number = index.map_or(0, |index| index as u32 + 1);
+        if let Some(index) = index
+            && before != number
+        {
+            // Of the program that this process ran before, or of one that ended unseen.
+            self.storage.lose(index);
+        }
+        self.process.store(number, Ordering::Relaxed);
+    }
+
+    /// Changes the count of this process's requests at the storage, if it has one.
+    pub(crate) fn open_requests(&self, change: impl FnOnce(&AtomicI32) -> i32) {
+        let index = (self.process.load(Ordering::Relaxed) as usize).wrapping_sub(1);
+        if let Some(open) = self.storage.open.get(index) {
+            change(&open.0);
+        }
     }
 
     /// Whether another process maps the segment; none if that cannot be read.
@@ -121,7 +144,7 @@ impl Segment {
     /// Makes zeroed memory a segment.
     fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let segment = Self { layout, kept: None };
+        let segment = Self { layout, kept: None, process: AtomicU32::new(0) };
         segment.records.iter().for_each(|record| record.lock.initialise());
         clock::set(&segment.header.clock);
         let mut random = [0; 4];

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_algo::classify::channel::{
     Classifier, Destination, Flows, Gates, Mask, RuleTable, WORDS_MAX,
@@ -14,7 +14,7 @@ use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
-use crate::files::{self, File};
+use crate::files::{self, File, registered};
 use crate::gate::{self, Hold, NO_PERMITS, Permits};
 use crate::layout::{ChannelCell, CounterShard, Header, Layout};
 use crate::lease;
@@ -45,6 +45,13 @@ pub enum Subject<'a> {
     Descriptor(i32),
     /// A path. Compared with the rules each time.
     Path(&'a [u8]),
+    /// A file that this process has registered with a ring.
+    Registered {
+        /// The ring's descriptor.
+        ring: i32,
+        /// The file's index.
+        index: u32,
+    },
 }
 
 /// A request, as gates see it.
@@ -56,18 +63,28 @@ pub struct Request<'a> {
     pub bytes: u64,
     /// The file or path that the request is about.
     pub subject: Subject<'a>,
+    /// Whether the time from its admission to its completion is the storage's.
+    pub is_timed: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request about nothing in particular.
     pub const fn new(operation: Operation, bytes: u64) -> Self {
-        Self { operation, bytes, subject: Subject::None }
+        Self { operation, bytes, subject: Subject::None, is_timed: true }
     }
 
     /// The same request about `subject`.
     #[must_use]
     pub const fn on(self, subject: Subject<'a>) -> Self {
         Self { subject, ..self }
+    }
+
+    /// The same request where it is admitted and completed after the fact, or where another thread
+    /// carries it out. Its data counts in full when it is admitted, and tells nothing about the
+    /// storage's latency.
+    #[must_use]
+    pub const fn untimed(self) -> Self {
+        Self { is_timed: false, ..self }
     }
 }
 
@@ -117,14 +134,12 @@ impl Stage {
         files::own(pid);
         local::leave_shard();
         let cells = &self.segment.processes;
-        if cells.iter().any(|cell| cell.load(Ordering::Relaxed) == pid) {
-            return;
-        }
-        for cell in cells {
-            if cell.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return;
-            }
-        }
+        let mine = |cell: &AtomicU32| cell.load(Ordering::Relaxed) == pid;
+        let take = |cell: &AtomicU32| {
+            cell.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let index = cells.iter().position(mine).or_else(|| cells.iter().position(take));
+        self.segment.join(index);
     }
 
     /// Counts a call that is let through without passing a gate.
@@ -191,6 +206,26 @@ impl Stage {
         record::leave(self.layout());
     }
 
+    /// Notes that this process has registered descriptors with a ring, from an index on. A negative
+    /// one stands for none.
+    pub fn register_files(&self, ring: i32, first: u32, descriptors: impl Iterator<Item = i32>) {
+        let generation = self.segment.header.generation.load(Ordering::Acquire);
+        let table = RuleTable(&self.segment.tables[generation as usize % VERSIONS][..]);
+        let may_remember = generation != 0 && registered::may_remember();
+        for (index, descriptor) in (first..).zip(descriptors) {
+            if descriptor < 0 || !may_remember {
+                registered::forget(ring, index);
+                continue;
+            }
+            let file = files::lookup(descriptor, generation, &table);
+            registered::remember(ring, index, generation, file);
+        }
+        // Rules that came meanwhile may have been half read.
+        if !is_intact(&self.segment.header.generation, generation) {
+            registered::forget_ring(ring);
+        }
+    }
+
     /// The tag of a request, without passing any gate.
     #[inline(never)]
     pub fn classify(&self, request: &Request<'_>) -> Tag {
@@ -225,6 +260,12 @@ impl Stage {
                     table.accepts(Classifier::Path, path).0
                 }
                 Subject::Path(_) => Mask::ALL,
+                Subject::Registered { ring, index } => {
+                    match registered::lookup(ring, index, generation) {
+                        File::Storage(mask) => mask,
+                        File::Other => return Sorted::NotStorage,
+                    }
+                }
             };
             let masks = [&of_thread, &of_subject];
             let to = table.classify(request.operation, request.bytes, masks);
@@ -262,9 +303,10 @@ impl Stage {
         let shard = channel.passed.shard(found.shard);
         let before = shard.operation();
         if channel.probed.load(Ordering::Relaxed) != 0 {
-            return (permits, Some(shard), self.begin(request.operation, found.shard));
+            let Request { operation, bytes, is_timed, .. } = *request;
+            return (permits, Some(shard), self.begin((operation, bytes, is_timed), found.shard));
         }
-        if before.is_multiple_of(TIMED_ONE_IN) {
+        if request.is_timed && before.is_multiple_of(TIMED_ONE_IN) {
             return (permits, Some(shard), self.now());
         }
         (permits, Some(shard), Time::ZERO)
@@ -292,13 +334,19 @@ impl Stage {
         permits
     }
 
-    /// Counts a request of a channel of which every request is timed, and gives the time.
+    /// Counts a request of a channel of which every request is timed, and gives the time; zero for
+    /// one that cannot be timed, which is counted as answered, too.
     #[inline(never)]
-    fn begin(&self, operation: Operation, shard: u8) -> Time {
+    fn begin(&self, (operation, bytes, is_timed): (Operation, u64, bool), shard: u8) -> Time {
         if moves_data(operation) {
-            self.segment.storage.begun.count(shard, 0);
+            let cell = &self.segment.storage;
+            cell.begun.count(shard, 0);
+            match is_timed {
+                true => self.segment.open_requests(|open| open.fetch_add(1, Ordering::Relaxed)),
+                false => cell.answered(operation).count(shard, bytes),
+            }
         }
-        self.now()
+        if is_timed { self.now() } else { Time::ZERO }
     }
 
     /// Counts a service that began at `started` and ends now, having moved so many bytes. Not a
@@ -316,9 +364,12 @@ impl Stage {
         channel.service.record(took);
         if moves_data(operation) && channel.probed.load(Ordering::Relaxed) != 0 {
             let cell = &self.segment.storage;
-            let counters = if operation == Operation::Read { &cell.reads } else { &cell.writes };
-            cell.service.record(took);
-            counters.count(shard, bytes);
+            // A read beyond the end, or a stream that only filled its buffer, did not reach it.
+            if bytes > 0 {
+                cell.service.record(took);
+            }
+            cell.answered(operation).count(shard, bytes);
+            self.segment.open_requests(|open| open.fetch_sub(1, Ordering::Relaxed));
         }
     }
 

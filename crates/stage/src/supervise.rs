@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -96,6 +95,18 @@ pub struct Options {
     pub fail_closed: bool,
     /// How much the supervisor reports to the user.
     pub report: Verbosity,
+    /// The line on standard error for a message to the user, which has no line break.
+    pub line: fn(&str) -> String,
+}
+
+impl Options {
+    /// Writes a message to standard error, unless the user wants none. The disk behind it may be
+    /// full; the program runs all the same.
+    fn complain(&self, message: &str) {
+        if self.report != Verbosity::Quiet {
+            let _ = io::stderr().write_all((self.line)(message).as_bytes());
+        }
+    }
 }
 
 /// How the program ended.
@@ -157,11 +168,7 @@ impl RunError {
 /// If the program was not started. Once it runs, nothing that happens to the stage is an error.
 pub fn run(options: &Options) -> Result<Exit, RunError> {
     let shim = options.shim.canonicalize().map_err(|_| RunError::NoShim(options.shim.clone()))?;
-    let print_line = |text: &str| {
-        if options.report != Verbosity::Quiet {
-            complain(format_args!("{text}"));
-        }
-    };
+    let print_line = |text: &str| options.complain(text);
     let uncovered = uncovered(&options.program, options.fail_closed);
     if let Some(reason) = uncovered {
         warn_uncovered(options, reason, print_line)?;
@@ -188,13 +195,13 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
         driver.segment().header.started.fetch_add(1, Ordering::Relaxed);
     }
     let mut child = start(options, shim.as_deref(), &file.0, &signals)?;
-    let mut programs = Programs::new(options);
+    let mut programs = Programs { options, read: 0, names: BTreeMap::new() };
     let code =
         supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
     programs.report();
     let missing = count_missing(&mut driver, &file.0);
     let coverage = report::coverage(driver.segment(), driver.census());
-    report_coverage(options.report, &coverage, uncovered.is_some());
+    report_coverage(options, &coverage, uncovered.is_some());
     let code = match code {
         Exit::Code(0) if missing > 0 && options.fail_closed => {
             print_line(&format!(
@@ -315,7 +322,7 @@ fn supervise(
     driver: &mut Driver,
     child: &mut Child,
     signals: &Signals,
-    programs: &mut Programs,
+    programs: &mut Programs<'_>,
 ) -> io::Result<Exit> {
     let pid = Pid::from_child(child);
     let ended = pidfd_open(pid, PidfdFlags::empty())?;
@@ -426,8 +433,8 @@ impl Signals {
 }
 
 /// Programs without the shim, for the user.
-struct Programs {
-    report: Verbosity,
+struct Programs<'a> {
+    options: &'a Options,
     read: u32,
     /// The names that are reported at the end, by reason.
     names: BTreeMap<&'static str, Vec<String>>,
@@ -436,21 +443,15 @@ struct Programs {
 /// How many names of programs are reported for one reason.
 const NAMES: usize = 3;
 
-impl Programs {
-    fn new(options: &Options) -> Self {
-        Self { report: options.report, read: 0, names: BTreeMap::new() }
-    }
-
+impl Programs<'_> {
     /// Reads the processes' notes, and reports refused programs at once: their callers only see
     /// that the call was not permitted.
     fn read(&mut self, segment: &Segment) {
         for program in segment.programs.since(&mut self.read) {
             let (_, reason, advice) = BYPASSES[program.reason as usize];
             if program.is_refused {
-                if self.report != Verbosity::Quiet {
-                    let name = &program.name;
-                    complain(format_args!("{name} was not started ({reason}): {advice}"));
-                }
+                let name = &program.name;
+                self.options.complain(&format!("{name} was not started ({reason}): {advice}"));
                 continue;
             }
             let names = self.names.entry(reason).or_default();
@@ -462,13 +463,10 @@ impl Programs {
 
     /// Says which programs ran without limits.
     fn report(&self) {
-        if self.report == Verbosity::Quiet {
-            return;
-        }
         for (reason, names) in &self.names {
             let more = if names.len() > NAMES { " and others" } else { "" };
             let names = names[..names.len().min(NAMES)].join(", ");
-            complain(format_args!("{names}{more} ran without limits ({reason})"));
+            self.options.complain(&format!("{names}{more} ran without limits ({reason})"));
         }
     }
 }
@@ -482,10 +480,8 @@ fn unseen_programs(coverage: &Coverage) -> u64 {
 }
 
 /// Says what passed the gates by; `is_first_unseen` if the shim was not in the first program.
-fn report_coverage(report: Verbosity, coverage: &Coverage, is_first_unseen: bool) {
-    if report == Verbosity::Quiet {
-        return;
-    }
+fn report_coverage(options: &Options, coverage: &Coverage, is_first_unseen: bool) {
+    let report = options.report;
     let seen = coverage.seen_bytes;
     let passed: u64 = coverage.bypasses.iter().map(|bypassed| bypassed.bytes).sum();
     let unseen = coverage.syscall_bytes.saturating_sub(seen.saturating_add(passed));
@@ -493,7 +489,7 @@ fn report_coverage(report: Verbosity, coverage: &Coverage, is_first_unseen: bool
         unseen > UNSEEN_BYTES && unseen as f64 > UNSEEN_SHARE * coverage.syscall_bytes as f64;
     if much || report == Verbosity::Always {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-        complain(format_args!(
+        options.complain(&format!(
             "{:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
              {:.1} MiB were not seen{}{}",
             mib(seen),
@@ -513,14 +509,9 @@ fn report_coverage(report: Verbosity, coverage: &Coverage, is_first_unseen: bool
         let Some((_, name, advice)) = known else { continue };
         let harmless = advice.starts_with("nothing");
         if !harmless || report == Verbosity::Always {
-            complain(format_args!("{name}: {} calls; {advice}", bypassed.calls));
+            options.complain(&format!("{name}: {} calls; {advice}", bypassed.calls));
         }
     }
-}
-
-/// Writes a line to standard error. The disk behind it may be full; the program runs all the same.
-fn complain(line: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_all(format!("tidegate: {line}\n").as_bytes());
 }
 
 /// Why the shim will not see this program, if it will not. A program that cannot be inspected is

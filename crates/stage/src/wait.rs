@@ -12,6 +12,11 @@ use crate::layout::GateCell;
 /// lost wake-up can cost.
 pub(crate) const RECHECK: Span = Span(100 * Span::MILLISECOND.0);
 
+/// A thread that waits for tokens and has not checked again for so long is dead, or as good as: it
+/// was stopped. Chosen by hand: twenty times [`RECHECK`], so that a live thread on a busy machine
+/// is seldom taken for a dead one, which costs the thread its turn.
+pub(crate) const ASLEEP: Span = Span(2 * Span::SECOND.0);
+
 /// Cost of a request at gates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {

@@ -30,11 +30,11 @@ fn request(bytes: u64) -> Request<'static> {
     Request::new(Operation::Write, bytes)
 }
 
-/// Waits until `condition` holds; fails after twenty seconds.
+/// Waits until `condition` holds; fails after a minute.
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited twenty seconds for {what}");
+        assert!(Instant::now() < deadline, "waited a minute for {what}");
         std::thread::yield_now();
     }
 }
@@ -49,12 +49,16 @@ struct Child(libc::pid_t);
 
 impl Child {
     fn with_request(stage: &Stage, bytes: u64) -> Self {
+        Self::that(|| std::mem::forget(stage.enforce(&request(bytes))))
+    }
+
+    /// A process that does this, which ends no thread, and then nothing until it is killed.
+    fn that(does: impl FnOnce()) -> Self {
         // SAFETY: the child allocates nothing and takes no lock but those of the stage, which are
         // made for it; it never returns from here.
         match unsafe { libc::fork() } {
             0 => {
-                let admission = stage.enforce(&request(bytes));
-                std::mem::forget(admission);
+                does();
                 loop {
                     // SAFETY: waits for a signal.
                     unsafe { libc::pause() };
@@ -148,6 +152,85 @@ fn a_killed_sleeper_is_forgotten() {
     eventually("it sleeps", || sleepers.load(Ordering::Relaxed) == 1);
     child.kill();
     eventually("nobody sleeps", || sleepers.load(Ordering::Relaxed) == 0);
+}
+
+/// A stage whose bucket earns 1,000 bytes a second.
+fn stage_with_bucket() -> StageAgent {
+    let rate = Throughput::Bandwidth(Rate(1_000));
+    stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) })
+}
+
+/// Processes are killed that wait for tokens of 12 days each. The next request waits for none of
+/// them.
+fn killed_waiters_give_their_tokens_back(stage: &Stage) {
+    let sleepers = &stage.layout().gates[0].sleepers;
+    // Goes at once, and leaves a debt in which the children wait until they are killed.
+    let first = stage.enforce(&request(1 << 30));
+    let children: Vec<_> = (0..20).map(|_| Child::with_request(stage, 1 << 30)).collect();
+    eventually("they sleep", || sleepers.load(Ordering::Relaxed) == 20);
+    children.iter().for_each(Child::kill);
+    first.complete(0);
+    stage.enforce(&request(1)).complete(1);
+    assert_eq!(passed(stage), 2);
+    assert_eq!(sleepers.load(Ordering::Relaxed), 0, "the dead are counted no more");
+}
+
+#[test]
+fn killed_waiters_give_their_tokens_back_with_an_agent() {
+    killed_waiters_give_their_tokens_back(stage_with_bucket().stage());
+}
+
+#[test]
+fn killed_waiters_give_their_tokens_back_without_an_agent() {
+    let agent = stage_with_bucket();
+    let stage = agent.stage().clone();
+    drop(agent);
+    killed_waiters_give_their_tokens_back(&stage);
+}
+
+/// A process is stopped while it waits, and its lease ends. It goes when it runs again, and pays.
+#[test]
+fn a_stopped_waiter_takes_its_tokens_anew() {
+    let agent = stage_with_bucket();
+    let stage = agent.stage();
+    let sleepers = &stage.layout().gates[0].sleepers;
+    let first = stage.enforce(&request(1 << 30));
+    let child = Child::with_request(stage, 1 << 30);
+    eventually("it sleeps", || sleepers.load(Ordering::Relaxed) == 1);
+    // SAFETY: it is a child of this process that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.0, libc::SIGSTOP) }, 0);
+    eventually("its lease ends", || sleepers.load(Ordering::Relaxed) == 0);
+    first.complete(0);
+    let level = || stage.layout().gates[0].bucket.level(stage.now());
+    eventually("its tokens are back", || level() >= 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(child.0, libc::SIGCONT) }, 0);
+    eventually("it goes", || passed(stage) == 2);
+    assert!(level() < 0, "it has paid");
+}
+
+/// A request at a storage whose capacity is measured does not make the storage look as if it stood
+/// still when the request's process is killed.
+#[test]
+fn a_request_of_a_killed_process_is_not_at_the_storage() {
+    let agent = stage_with(GateSpec::LatencyProbe);
+    let stage = agent.stage();
+    let storage = &stage.layout().storage;
+    let lost = || storage.lost.load(Ordering::Relaxed);
+    let [killed, lives] = [1, 2].map(|bytes| {
+        Child::that(move || {
+            stage.join();
+            std::mem::forget(stage.enforce(&request(bytes)));
+        })
+    });
+    eventually("both have begun", || storage.begun.operations() == 2);
+    stage.enforce(&request(5)).complete(5);
+    assert_eq!((storage.writes.operations(), lost()), (1, 0), "none is given up that may end");
+    killed.kill();
+    eventually("one is given up", || lost() > 0);
+    assert_eq!((storage.begun.operations(), lost()), (3, 1), "and the other is not");
+    drop(lives);
+    eventually("both are given up", || lost() == 2);
 }
 
 #[test]

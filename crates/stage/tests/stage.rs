@@ -275,6 +275,24 @@ fn waiting_at(stage: &Stage) -> usize {
 }
 
 #[test]
+fn what_cannot_be_timed_counts_and_has_no_latency() {
+    let agent = stage_with(GateSpec::LatencyProbe);
+    let (stage, storage) = (agent.stage(), &agent.stage().layout().storage);
+    let timed = || storage.service.sparse().iter().map(|(_, count)| count).sum::<u64>();
+    let write = Request::new(Operation::Write, 4_096);
+    stage.enforce(&write.untimed()).complete(4_096);
+    stage.enforce(&Request::new(Operation::Read, 100).untimed()).complete(100);
+    assert_eq!((storage.writes.operations(), storage.writes.bytes()), (1, 4_096));
+    assert_eq!((storage.reads.operations(), storage.reads.bytes()), (1, 100));
+    assert_eq!((storage.begun.operations(), timed()), (2, 0));
+    // A read beyond the end of a file did not reach the storage.
+    stage.enforce(&Request::new(Operation::Read, 100)).complete(0);
+    assert_eq!((storage.reads.operations(), timed()), (2, 0));
+    stage.enforce(&write).complete(4_096);
+    assert_eq!((storage.begun.operations(), timed()), (4, 1));
+}
+
+#[test]
 fn rules_can_be_replaced_while_requests_pass() {
     let agent = stage_with(GateSpec::NoOp);
     let stop = AtomicBool::new(false);

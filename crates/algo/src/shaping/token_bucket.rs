@@ -43,6 +43,13 @@
 //! days, after which the bucket lets everything pass. An overflow is forgotten to a whole token, so
 //! count in tokens that are small against a request: bytes, or thousandths of an operation.
 //!
+//! A waiter that never goes (its process was killed) gives its tokens back as well. Waiters behind
+//! it move up by them. The line in front of it was not paid by them, so the due position of each
+//! waiter there moves on by as many tokens as were given back, and these waiters go when they would
+//! have gone. In the example, if the request for 200 is withdrawn, the next request has its due
+//! position at 270 + 10, and goes when `earned` is 80, at 0.3 s; the request for 40 still goes at
+//! 0.2 s, with its due position at 70 + 200.
+//!
 //! Left out: order between waiters is the order in which they took, whatever they cost, and takers
 //! whose cache is not empty pass them. Fairness between contexts is
 //! [`queue`](crate::scheduling::queue)'s business.
@@ -85,6 +92,18 @@ pub enum Take {
 /// A position up to which the line must be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due(u64);
+
+impl Due {
+    /// The due position with this number, as [`Self::position`] gave it.
+    pub const fn at(position: u64) -> Self {
+        Self(position)
+    }
+
+    /// The number of the position, to be kept in memory that processes share.
+    pub const fn position(self) -> u64 {
+        self.0
+    }
+}
 
 /// The bucket. Valid when all its bytes are zero: it then lets everything pass.
 ///
@@ -533,6 +552,22 @@ mod tests {
         bucket.give_back(100);
         assert!(near(bucket.ready_at(due).0, SECOND / 10));
         assert!(near(goes(&bucket, 10, 0), SECOND / 5));
+    }
+
+    #[test]
+    fn a_waiter_that_is_withdrawn_moves_those_behind_it_alone() {
+        let bucket = TokenBucket::new(100, 50, Time::ZERO);
+        assert_eq!(bucket.take(30, Time::ZERO), Take::Granted);
+        let [first, gone, last] = [40, 200, 10].map(|cost| match bucket.take(cost, Time::ZERO) {
+            Take::Wait(due) => due,
+            Take::Granted => panic!("20 tokens are left"),
+        });
+        assert!(first < gone && gone < last);
+        let first = Due::at(first.position() + 200);
+        bucket.give_back(200);
+        assert!(near(bucket.ready_at(first).0, SECOND / 5), "as before");
+        assert!(near(bucket.ready_at(last).0, SECOND * 3 / 10), "200 tokens earlier");
+        assert!(first < last, "they keep their order");
     }
 
     #[test]

@@ -114,12 +114,21 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         arguments: command.collect(),
         fail_closed: args.fail_closed,
         report,
+        line: if common.json { json_line } else { text_line },
     };
     match supervise::run(&options) {
         Ok(Exit::Code(code)) => Ok(ExitCode::from(code)),
         Ok(Exit::Signal(signal)) => Ok(ExitCode::from(signal_code(signal))),
         Err(error) => Err(not_started(&error)),
     }
+}
+
+fn text_line(message: &str) -> String {
+    format!("tidegate: {message}\n")
+}
+
+fn json_line(message: &str) -> String {
+    format!("{}\n", serde_json::json!({ "warning": message }))
 }
 
 /// The exit code that shells report for a program that ended by a signal.
@@ -134,6 +143,12 @@ fn not_started(error: &RunError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_lines_of_text_or_json() {
+        assert_eq!(text_line("a \"b\""), "tidegate: a \"b\"\n");
+        assert_eq!(json_line("a \"b\""), "{\"warning\":\"a \\\"b\\\"\"}\n");
+    }
 
     #[test]
     fn signals_are_reported_as_in_shells() {

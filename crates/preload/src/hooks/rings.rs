@@ -5,6 +5,7 @@ use tidegate_model::Operation::{Read, Sync, Write};
 
 use crate::ops::rings::{
     ControlBlock, Ring, charge_aio, charge_io_submit, charge_io_uring_submit, charge_lio_listio,
+    track_register_files, track_unregister_files,
 };
 
 hooks! {
@@ -25,6 +26,25 @@ hooks! {
     ) -> c_int = charge_io_uring_submit[ring.cast::<Ring>()] or fail_with_negative_errno;
     fn io_uring_submit_and_get_events(ring: *mut c_void) -> c_int
         = charge_io_uring_submit[ring.cast::<Ring>()] or fail_with_negative_errno;
+
+    fn io_uring_register_files(ring: *mut c_void, files: *const c_int, count: c_uint) -> c_int
+        = track_register_files[ring.cast::<Ring>(), 0, (files, count)]
+        or fail_with_negative_errno;
+    fn io_uring_register_files_tags(
+        ring: *mut c_void, files: *const c_int, tags: *const u64, count: c_uint,
+    ) -> c_int = track_register_files[ring.cast::<Ring>(), 0, (files, count)]
+        or fail_with_negative_errno;
+    fn io_uring_register_files_update(
+        ring: *mut c_void, first: c_uint, files: *const c_int, count: c_uint,
+    ) -> c_int = track_register_files[ring.cast::<Ring>(), first, (files, count)]
+        or fail_with_negative_errno;
+    fn io_uring_register_files_update_tag(
+        ring: *mut c_void, first: c_uint, files: *const c_int, tags: *const u64, count: c_uint,
+    ) -> c_int = track_register_files[ring.cast::<Ring>(), first, (files, count)]
+        or fail_with_negative_errno;
+    fn io_uring_unregister_files(ring: *mut c_void) -> c_int
+        = track_unregister_files[ring.cast::<Ring>()] or fail_with_negative_errno;
+    fn io_uring_queue_exit(ring: *mut c_void) -> () = track_unregister_files[ring.cast::<Ring>()];
 
     fn aio_read(block: *mut aiocb) -> c_int = charge_aio[Read, block];
     fn aio_read64(block: *mut aiocb) -> c_int = charge_aio[Read, block];

@@ -6,34 +6,46 @@
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
-use tidegate_stage::files::forget;
+use tidegate_stage::files::{forget, registered};
 use tidegate_stage::{Inside, Request, Stage, Subject};
 
 use super::{Admitted, charge};
+use crate::guard::run_guarded;
 use crate::process::stage;
-use crate::raw;
+use crate::{raw, sandbox};
 
 /// One request, as far as gates care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RingRequest {
     operation: Operation,
-    /// Negative for a number of the ring's own. Such a number stands for a file, or the program
-    /// would not have registered it.
-    descriptor: c_int,
+    file: RingFile,
     bytes: u64,
 }
 
-/// Marks a descriptor that is registered with a ring.
-const REGISTERED: c_int = -2;
+/// The file of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RingFile {
+    /// By its descriptor.
+    Open(c_int),
+    /// By its index among the files that are registered with the ring.
+    Registered(c_int),
+}
 
-fn charge_request(stage: &'static Stage, entry: RingRequest) {
-    if entry.descriptor == REGISTERED {
-        let request = Request::new(entry.operation, entry.bytes).on(Subject::Path(b""));
-        Admitted::enforce(stage, &request).complete(entry.bytes);
-    } else {
-        charge(stage, entry.operation, entry.descriptor, entry.bytes);
+/// Charges a request in the ring with this descriptor. A request outside of a ring is on an open
+/// file.
+fn charge_request(stage: &'static Stage, ring: c_int, entry: RingRequest) {
+    match entry.file {
+        RingFile::Open(descriptor) => charge(stage, entry.operation, descriptor, entry.bytes),
+        RingFile::Registered(index) => {
+            let file = Subject::Registered { ring, index: index.cast_unsigned() };
+            let request = Request::new(entry.operation, entry.bytes).on(file).untimed();
+            Admitted::enforce(stage, &request).complete(entry.bytes);
+        }
     }
 }
+
+/// Stands for a ring where there is none.
+const NO_RING: c_int = -1;
 
 /// The kernel's `iocb`.
 #[repr(C)]
@@ -67,7 +79,7 @@ impl ControlBlock {
             8 => (Operation::Write, vectors(self.buffer, self.length)),
             _ => return None,
         };
-        Some(RingRequest { operation, descriptor: self.descriptor as c_int, bytes })
+        Some(RingRequest { operation, file: RingFile::Open(self.descriptor as c_int), bytes })
     }
 }
 
@@ -105,7 +117,9 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
         let Some(block) = block else { break };
         match entries.get_mut(index) {
             Some(entry) => *entry = block.entry(),
-            None => block.entry().into_iter().for_each(|entry| charge_request(stage, entry)),
+            None => {
+                block.entry().into_iter().for_each(|entry| charge_request(stage, NO_RING, entry))
+            }
         }
     }
     let result = {
@@ -113,7 +127,7 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
         call()
     };
     let taken = usize::try_from(result.into()).unwrap_or(0);
-    entries.iter().take(taken).flatten().for_each(|entry| charge_request(stage, *entry));
+    entries.iter().take(taken).flatten().for_each(|entry| charge_request(stage, NO_RING, *entry));
     result
 }
 
@@ -134,9 +148,10 @@ pub(crate) struct Ring {
     sqe_tail: u32,
     rest: [u64; 15],
     flags: u32,
+    descriptor: c_int,
 }
 
-const _: () = assert!(std::mem::offset_of!(Ring, flags) == 192);
+const _: () = assert!(std::mem::offset_of!(Ring, descriptor) == 196);
 
 /// The kernel's `io_uring_sqe`.
 #[repr(C)]
@@ -164,18 +179,22 @@ const FIXED: u8 = 1;
 /// `IORING_OP_SPLICE`, and the same flag for its source.
 const SPLICE: u8 = 30;
 const SOURCE_FIXED: u32 = 1 << 31;
+/// Opcodes of entries that change what stands behind a descriptor or an index.
+const ACCEPT: u8 = 13;
+const OPEN: u8 = 18;
+const CLOSE: u8 = 19;
+const FILES_UPDATE: u8 = 20;
+const OPEN_HOW: u8 = 28;
+const SOCKET: u8 = 45;
 
 impl RingEntry {
     /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
     fn source(&self) -> Option<RingRequest> {
-        let fixed = self.operation_flags & SOURCE_FIXED != 0;
-        let descriptor = if fixed { REGISTERED } else { self.source };
+        let is_registered = self.operation_flags & SOURCE_FIXED != 0;
+        let file = RingFile::of(self.source, is_registered);
         let bytes = self.length.into();
-        (self.opcode == SPLICE).then_some(RingRequest {
-            operation: Operation::Read,
-            descriptor,
-            bytes,
-        })
+        let operation = Operation::Read;
+        (self.opcode == SPLICE).then_some(RingRequest { operation, file, bytes })
     }
 
     /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
@@ -190,8 +209,29 @@ impl RingEntry {
             17 | 55 => (Operation::Allocate, 0),
             _ => return None,
         };
-        let descriptor = if self.flags & FIXED == 0 { self.descriptor } else { REGISTERED };
-        Some(RingRequest { operation, descriptor, bytes })
+        let file = RingFile::of(self.descriptor, self.flags & FIXED != 0);
+        Some(RingRequest { operation, file, bytes })
+    }
+
+    /// Forgets the files that this entry closes, or puts others in their place.
+    fn forget_files(&self, ring: c_int) {
+        // The entry has one more than an index, zero for a descriptor, and all ones for an index of
+        // the kernel's choice.
+        let index = self.source.cast_unsigned().checked_sub(1);
+        match (self.opcode, index) {
+            (CLOSE, None) => forget(self.descriptor),
+            (CLOSE | OPEN | OPEN_HOW | ACCEPT | SOCKET, Some(index)) => {
+                registered::forget(ring, index);
+            }
+            (FILES_UPDATE, _) => registered::forget_ring(ring),
+            _ => {}
+        }
+    }
+}
+
+impl RingFile {
+    fn of(number: c_int, is_registered: bool) -> Self {
+        if is_registered { Self::Registered(number) } else { Self::Open(number) }
     }
 }
 
@@ -218,15 +258,54 @@ pub(crate) unsafe fn charge_io_uring_submit(
         let index = (ring.sqe_head.wrapping_add(number) & mask) << shift;
         // SAFETY: as above.
         let entry = unsafe { &*ring.entries.add(index as usize) };
-        if entry.opcode == 19 && entry.flags & FIXED == 0 {
-            forget(entry.descriptor);
-        }
+        entry.forget_files(ring.descriptor);
         entry
             .entry()
             .into_iter()
             .chain(entry.source())
-            .for_each(|entry| charge_request(stage, entry));
+            .for_each(|entry| charge_request(stage, ring.descriptor, entry));
     }
+    call()
+}
+
+/// Registers files with a ring, from the index `first` on. The kernel keeps them open for as long,
+/// also after the program has closed their descriptors.
+///
+/// # Safety
+/// `ring` is null or a ring that liburing has set up; `descriptors` points to `count` descriptors,
+/// or to where nothing can be read.
+pub(crate) unsafe fn track_register_files(
+    ring: *const Ring,
+    first: u32,
+    (descriptors, count): (*const c_int, u32),
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let (Some(stage), Some(ring)) = (stage(), unsafe { ring.as_ref() }) else { return call() };
+    let result = call();
+    if result < 0 {
+        return result;
+    }
+    // SAFETY: as the caller promises.
+    let descriptor = |index: u32| unsafe { raw::value(descriptors.wrapping_add(index as usize)) };
+    if sandbox::is_forbidden(sandbox::REGISTRATION) {
+        registered::forget_ring(ring.descriptor);
+    } else {
+        run_guarded(|| {
+            let descriptors = (0..count).map(|index| descriptor(index).unwrap_or(-1));
+            stage.register_files(ring.descriptor, first, descriptors);
+        });
+    }
+    result
+}
+
+/// Takes all registered files from a ring, or ends it.
+///
+/// # Safety
+/// `ring` is null or a ring that liburing has set up.
+pub(crate) unsafe fn track_unregister_files<T>(ring: *const Ring, call: impl FnOnce() -> T) -> T {
+    // SAFETY: as the caller promises.
+    unsafe { ring.as_ref() }.into_iter().for_each(|ring| registered::forget_ring(ring.descriptor));
     call()
 }
 
@@ -243,11 +322,11 @@ pub(crate) unsafe fn charge_aio(
     // SAFETY: as the caller promises. Read before: it may be done and gone after.
     let entry = unsafe { block.as_ref() }.map(|block| {
         let bytes = if operation == Operation::Sync { 0 } else { block.aio_nbytes as u64 };
-        RingRequest { operation, descriptor: block.aio_fildes, bytes }
+        RingRequest { operation, file: RingFile::Open(block.aio_fildes), bytes }
     });
     let result = call();
     if let (Some(stage), Some(entry), 0) = (stage(), entry, result) {
-        charge_request(stage, entry);
+        charge_request(stage, NO_RING, entry);
     }
     result
 }
@@ -272,7 +351,8 @@ pub(crate) unsafe fn charge_lio_listio(
                 _ => continue,
             };
             let bytes = block.aio_nbytes as u64;
-            charge_request(stage, RingRequest { operation, descriptor: block.aio_fildes, bytes });
+            let file = RingFile::Open(block.aio_fildes);
+            charge_request(stage, NO_RING, RingRequest { operation, file, bytes });
         }
     }
     call()
@@ -298,12 +378,13 @@ mod tests {
             flags: 0,
             event: 0,
         };
-        let write = RingRequest { operation: Operation::Write, descriptor: 7, bytes: 4096 };
+        let write =
+            RingRequest { operation: Operation::Write, file: RingFile::Open(7), bytes: 4096 };
         assert_eq!(block.entry(), Some(write));
         let vectors = [iovec { iov_base: std::ptr::null_mut(), iov_len: 100 }; 2];
         (block.opcode, block.buffer, block.length) =
             (7, vectors.as_ptr().expose_provenance() as u64, 2);
-        let read = RingRequest { operation: Operation::Read, descriptor: 7, bytes: 200 };
+        let read = RingRequest { operation: Operation::Read, file: RingFile::Open(7), bytes: 200 };
         assert_eq!(block.entry(), Some(read));
         block.opcode = 6;
         assert_eq!(block.entry(), None, "a no-op asks for nothing");
@@ -325,14 +406,15 @@ mod tests {
             source: 6,
             rest: [0; 4],
         };
-        let write = RingRequest { operation: Operation::Write, descriptor: 5, bytes: 512 };
+        let write =
+            RingRequest { operation: Operation::Write, file: RingFile::Open(5), bytes: 512 };
         assert_eq!(entry.entry(), Some(write));
         entry.flags = FIXED;
-        assert_eq!(entry.entry().map(|entry| entry.descriptor), Some(REGISTERED));
+        assert_eq!(entry.entry().map(|entry| entry.file), Some(RingFile::Registered(5)));
         entry.opcode = 0;
         assert_eq!(entry.entry(), None, "a no-op asks for nothing");
         (entry.opcode, entry.flags) = (SPLICE, 0);
-        let read = RingRequest { operation: Operation::Read, descriptor: 6, bytes: 512 };
+        let read = RingRequest { operation: Operation::Read, file: RingFile::Open(6), bytes: 512 };
         assert_eq!((entry.entry(), entry.source()), (Some(write), Some(read)));
     }
 }

@@ -1,5 +1,7 @@
 //! Every byte is seen once.
 
+use std::sync::atomic::Ordering;
+
 use tidegate_model::Operation;
 use tidegate_stage::Bypass;
 
@@ -96,6 +98,33 @@ fn requests_that_are_handed_over() {
     assert_eq!(bench.count(Operation::Read), (2 + 3 + 1, 800 + 900 + 40));
     assert_eq!(bench.count(Operation::Sync).0, 3);
     assert_eq!(bench.bypassed(Bypass::Nested).0, 0);
+}
+
+/// The latency of a measured storage is that of calls that wait for it.
+#[test]
+fn requests_that_are_handed_over_are_not_timed() {
+    let bench = Bench::new();
+    let channels = &bench.segment.channels;
+    channels.iter().for_each(|channel| channel.probed.store(1, Ordering::Relaxed));
+    bench.program("rings.c", &["-laio", "-luring"]);
+    let storage = &bench.segment.storage;
+    let timed = || storage.service.sparse().iter().map(|(_, count)| count).sum::<u64>();
+    assert_eq!((storage.reads.operations(), storage.reads.bytes()), (6, 1740));
+    assert_eq!((storage.writes.operations(), storage.writes.bytes()), (6, 7340));
+    assert_eq!((storage.begun.operations(), timed()), (12, 0));
+    bench.program("data.c", &[]);
+    assert!(timed() > 0);
+    let answered = storage.reads.operations() + storage.writes.operations();
+    assert_eq!(storage.begun.operations(), answered);
+}
+
+#[test]
+fn requests_on_files_that_are_registered_with_a_ring() {
+    let bench = Bench::new();
+    let program = build(&bench.programs, "registered.c", &["-luring"]);
+    run(bench.command(&program).arg(&program));
+    assert_eq!(bench.count(Operation::Write), (10 + 1, 1000 + 7));
+    assert_eq!(bench.count(Operation::Read), (2, 110), "those of the other file are not counted");
 }
 
 #[test]

@@ -200,6 +200,8 @@ impl Measured {
         let counts: Vec<(u16, u64)> = (0u16..).zip(counts).collect();
         self.p99 = percentile(&counts, 99.0);
         sample.p99 = self.p99.unwrap_or(Span::ZERO);
+        // What was answered without a known latency is no evidence that the storage has time left.
+        sample.is_held &= self.p99.is_some();
         self.search.observe(&sample);
         if sample.is_held && self.search.evidence() != Evidence::Stalled {
             self.average(&sample);
@@ -270,5 +272,50 @@ const fn evidence(evidence: Evidence) -> &'static str {
         Evidence::Full => "full",
         Evidence::Slow => "slow",
         Evidence::Stalled => "stalled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_algo::concurrent::histogram::bucket_of;
+
+    const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
+
+    /// The budget in operations per second, after intervals in which gates held requests back and
+    /// the storage answered as many reads as it was given, each in this time.
+    fn budget_after(intervals: u64, took: Option<Span>) -> u64 {
+        let text = r#"
+            [[resource]]
+            name = "disk"
+            path = "/data/**"
+            capacity = "measured"
+            latency = "p99 < 20ms"
+        "#;
+        let policy = Policy::parse(text).unwrap().at(GateKind::Stage);
+        let (mut measured, mut view) =
+            (Measured::under(&policy, None).unwrap(), StorageView::default());
+        for number in 0..=intervals {
+            let reads = 20_000 * number;
+            let service = took.map(|took| (bucket_of(took) as u16, reads));
+            view.reported = Some(StorageReport {
+                begun: reads,
+                reads,
+                read_bytes: reads << 12,
+                service: service.into_iter().collect(),
+                ..StorageReport::default()
+            });
+            view.on_report(INTERVAL, false, true);
+            view.on_held(INTERVAL);
+            let _ = measured.observe(core::iter::once(&mut view));
+        }
+        measured.budget().get(Unit::Operations).unwrap()
+    }
+
+    #[test]
+    fn answers_without_a_latency_are_no_evidence_of_a_fast_storage() {
+        let start = budget_after(0, None);
+        assert!(budget_after(20, Some(Span(100_000))) > start * 3 / 2, "fast answers are");
+        assert_eq!(budget_after(20, None), start);
     }
 }

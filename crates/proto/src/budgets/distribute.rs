@@ -22,6 +22,8 @@ use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{Account, Fallback, Group, Tenant};
 use tidegate_model::{Event, Policy, StageId, Time};
 
+use super::implied::reservations;
+use super::mix::{MIX_PART, Mix};
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
 use super::solve::{START_PART, TenantAtStage, solve};
 use super::stage::{Bucket, Stage};
@@ -36,9 +38,6 @@ const CHANGE_PART: u64 = 100;
 /// A rate that changes by more than one part in this many is a share that moves. As with a demand
 /// that falls, steady programs fluctuate by less.
 const MOVE_PART: u64 = 8;
-/// A goal in one unit has its share of the other, and one part in this many more: the next requests
-/// may be a little smaller or larger. With a sixteenth, a twentieth of a device stayed idle.
-const MIX_PART: u64 = 64;
 
 pub(super) type Stages = BTreeMap<StageId, Stage>;
 
@@ -249,7 +248,8 @@ fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize,
 /// Where a tenant has both buckets, what it has of one unit is of no use beyond what it has of the
 /// other, so others get the rest. Example: of 1,000 operations and as many KiB, with requests of
 /// 1 KiB, one tenant is promised 400 operations. By operations alone it has 700 and another 300, by
-/// bytes alone both have half: 200 operations and 200 KiB would be unused.
+/// bytes alone both have half: 200 operations and 200 KiB would be unused. The bytes of these 400
+/// operations are reserved for it as well ([`reservations`]).
 fn decide(policy: &Policy, stages: &Stages, hold: bool) -> [Vec<u64>; 2] {
     let [bytes, operations] = UNITS;
     let one = |unit, others: Option<&[u64]>| decide_one(policy, unit, stages, (hold, others));
@@ -281,8 +281,18 @@ fn decide_one(
             entries.push(TenantAtStage { tenant, demand, held, goal: 0 });
         }
     }
-    solve(policy, unit, &mut entries);
+    solve(policy, (unit, &reservations(policy, unit, &mixes(policy, stages))), &mut entries);
     entries.into_iter().map(|entry| entry.goal).collect()
+}
+
+/// The requests of each tenant at all of its stages.
+fn mixes(policy: &Policy, stages: &Stages) -> Vec<Mix> {
+    let mut mixes = alloc::vec![Mix::default(); policy.tenants.len()];
+    for share in stages.values().flat_map(|stage| &stage.shares) {
+        let mix = &mut mixes[share.tenant];
+        *mix = mix.and(share.mix);
+    }
+    mixes
 }
 
 /// Lowers goals so that no stage is given what a stage of another host may still enforce.

@@ -2,6 +2,10 @@
 
 use tidegate_model::gate::Unit;
 
+/// A goal in one unit has its share of the other, and one part in this many more: the next requests
+/// may be a little smaller or larger. With a sixteenth, a twentieth of a device stayed idle.
+pub(super) const MIX_PART: u64 = 64;
+
 /// Bytes and operations of some requests; the ratio counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mix {
@@ -19,6 +23,15 @@ impl Mix {
         let before = scale(self.bytes, operations, self.operations).unwrap_or(bytes);
         let bytes = (bytes / 2).saturating_add(before / 2).max(1);
         *self = Self { bytes, operations };
+    }
+
+    /// The requests of both, each by those of its last interval.
+    #[must_use]
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            operations: self.operations.saturating_add(other.operations),
+        }
     }
 
     /// The amount in `unit` that goes with an amount in the other unit. Nothing before there were

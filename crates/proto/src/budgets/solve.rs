@@ -73,14 +73,18 @@ impl TenantEntries {
 
 /// Sets the goal of every entry. The goals add up to no more than the budget, those of a tenant to
 /// no more than its limit, and those of a group to no more than the group's, unless held shares
-/// alone are more.
-pub(super) fn solve(policy: &Policy, unit: Unit, entries: &mut [TenantAtStage]) {
+/// alone are more. `reserved` has the reservation of each tenant in the unit.
+pub(super) fn solve(
+    policy: &Policy,
+    (unit, reserved): (Unit, &[u64]),
+    entries: &mut [TenantAtStage],
+) {
     let mut tenants = by_tenant(policy, entries);
     // Tenants of a group one after the other, and before them those without a group.
     let mut all: Vec<usize> = (0..tenants.len()).collect();
     all.sort_by_key(|tenant| policy.tenants[*tenant].group.map_or(0, |group| group + 1));
     let group = |tenant: usize| policy.group_of(&policy.tenants[tenant]).map(|it| it.promise);
-    let division = Division { policy, unit, entries };
+    let division = Division { policy, unit, reserved, entries };
     if let Some(budget) = policy.budget.get(unit) {
         division.divide(budget, &all, group, &mut tenants);
     } else {
@@ -122,6 +126,7 @@ fn by_tenant(policy: &Policy, entries: &mut [TenantAtStage]) -> Vec<TenantEntrie
 struct Division<'a> {
     policy: &'a Policy,
     unit: Unit,
+    reserved: &'a [u64],
     entries: &'a [TenantAtStage],
 }
 
@@ -190,7 +195,7 @@ impl Division<'_> {
         let promise = &self.policy.tenants[index];
         let limit = left_of(promise.limit.get(self.unit).unwrap_or(u64::MAX), tenant.held);
         tenant.start = start.min(limit / tenant.members.len() as u64);
-        let promised = promise.reservation.get(self.unit).unwrap_or(0);
+        let promised = self.reserved[index];
         let wanted = |index: &usize| left_of(self.entries[*index].demand, tenant.start);
         TenantDemand {
             reservation: promised.saturating_sub(tenant.held).saturating_sub(tenant.starts()),
@@ -241,6 +246,7 @@ fn left_of(amount: u64, part: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::implied::explicit;
     use super::*;
     use alloc::format;
     use alloc::string::String;
@@ -258,8 +264,12 @@ mod tests {
         TenantAtStage { tenant, demand, held: None, goal: 0 }
     }
 
+    fn solve_bytes(policy: &Policy, entries: &mut [TenantAtStage]) {
+        solve(policy, (Unit::Bytes, &explicit(policy, Unit::Bytes)), entries);
+    }
+
     fn goals(policy: &Policy, mut entries: Vec<TenantAtStage>) -> Vec<u64> {
-        solve(policy, Unit::Bytes, &mut entries);
+        solve_bytes(policy, &mut entries);
         entries.iter().map(|entry| entry.goal).collect()
     }
 
@@ -371,7 +381,7 @@ mod tests {
                     held: *held, ..entry(*tenant, *demand)
                 })
                 .collect();
-            solve(&policy, Unit::Bytes, &mut entries);
+            solve_bytes(&policy, &mut entries);
             let sums = |tenants: core::ops::Range<usize>| {
                 let of = entries.iter().filter(|entry| tenants.contains(&entry.tenant));
                 of.fold((0u128, 0u128), |(goals, held), entry| {
@@ -409,7 +419,7 @@ mod tests {
                     held: *held, ..entry(tenant % limits.len(), *demand)
                 })
                 .collect();
-            solve(&policy, Unit::Bytes, &mut entries);
+            solve_bytes(&policy, &mut entries);
             let sum = |of: &dyn Fn(&&TenantAtStage) -> bool| {
                 entries.iter().filter(of).map(|entry| u128::from(entry.goal)).sum::<u128>()
             };

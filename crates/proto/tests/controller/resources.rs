@@ -2,7 +2,7 @@
 
 use tidegate_model::gate::{GateSpec, Throughput, Unit};
 use tidegate_model::policy::Levels;
-use tidegate_model::{Iops, Policy, Time};
+use tidegate_model::{Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, NodeSetup, split};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Setup, ToPeer};
@@ -10,6 +10,8 @@ use tidegate_proto::data_node::ToDataNode;
 use tidegate_proto::message::{
     Enforcement, Hello, Housekeeping, Rule, StageInfo, ToGateway, ToStage, VERSION,
 };
+
+use crate::world::{ControllerTestbed, MIB, MS};
 
 const RESOURCES: &str = r#"
     [[resource]]
@@ -107,4 +109,36 @@ fn a_policy_without_resources_is_sent_as_it_is() {
     assert_eq!(buckets, [("oltp:operations".into(), Throughput::new(Unit::Operations, 50))]);
     assert_eq!((&gateway, &data_node), (&policy, &policy));
     assert_eq!(node, (Policy::WEIGHT, true));
+}
+
+/// Bytes bind, and a tenant is promised operations. Its program has them, as the bytes of these
+/// operations are reserved, too.
+#[test]
+fn reserved_operations_are_had_where_bytes_are_scarce() {
+    let policy = r#"
+        [[resource]]
+        name = "disk"
+        path = "/srv/**"
+        capacity = ["10k iops", "100MiB/s"]
+        [[tenant]]
+        name = "large"
+        on.disk = { reservation = "300 iops" }
+        [[tenant]]
+        name = "bulk"
+    "#;
+    let mut world = ControllerTestbed::new(Some(policy));
+    let stages = ["large", "bulk"].map(|tenant| world.join(tenant, 1_000 * MIB));
+    for (stage, request_bytes) in stages.into_iter().zip([MIB / 4, MIB]) {
+        world.stage(stage).request_bytes = request_bytes;
+    }
+    let operations = |world: &mut ControllerTestbed| stages.map(|it| world.stage(it).operations);
+    world.run(Span(3_000 * MS));
+    let before = operations(&mut world);
+    world.run(Span(4_000 * MS));
+    let [large, bulk] = operations(&mut world);
+    let (large, bulk) = (large - before[0], bulk - before[1]);
+    assert!(large >= 4 * 300, "{large} in four seconds");
+    // Each has half of the 25 MiB/s that are left, but for what the mix of requests may be off by.
+    assert!((4 * 345..=4 * 351).contains(&large), "{large} in four seconds");
+    assert!((4 * 11..=4 * 13).contains(&bulk), "{bulk} in four seconds");
 }

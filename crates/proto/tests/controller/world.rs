@@ -38,6 +38,8 @@ pub(crate) struct Fake {
     pub(crate) processes: u32,
     /// Bytes per second that its program wants.
     pub(crate) wants: u64,
+    /// The size of its requests, if they are counted.
+    pub(crate) request_bytes: u64,
     /// Of a thousand bytes, how many reach the device.
     pub(crate) device_permille: u64,
     pub(crate) done_bytes: u64,
@@ -112,9 +114,18 @@ impl Fake {
 
     /// Runs the program for a while.
     fn run(&mut self, span: Span) {
-        let used = self.wants.min(self.rate());
+        let operations = self.rates.get(&format!("{}:operations", self.tenant));
+        let operations = operations.map_or(u64::MAX, |rate| rate.per_second());
+        let by_operations = match self.request_bytes {
+            0 => u64::MAX,
+            bytes => operations.saturating_mul(bytes),
+        };
+        let used = self.wants.min(self.rate()).min(by_operations);
         let amount = (u128::from(used) * u128::from(span.0) / 1_000_000_000) as u64;
         self.done_bytes = self.done_bytes.saturating_add(amount);
+        if let Some(operations) = self.done_bytes.checked_div(self.request_bytes) {
+            self.operations = operations;
+        }
         let device = amount / 1_000 * self.device_permille;
         self.device_bytes = self.device_bytes.saturating_add(device);
         if used < self.wants {

@@ -1,0 +1,124 @@
+//! The reservation in one unit that a reservation in the other unit implies.
+//!
+//! A reservation of operations is kept only if the bytes of these operations are there as well. So
+//! a tenant is reserved, in each unit, what goes with its reservation in the other one, by the
+//! requests that it makes. It is so by what the explicit reservations leave: nobody's promise is
+//! worth less because another tenant's requests are large. Where the implied reservations together
+//! are more than that, each is in proportion to what it should be, and admission cannot tell: the
+//! size of requests is not known before they come.
+//!
+//! Example: 100 MiB/s are divided. A tenant has 300 operations per second reserved, and makes
+//! requests of 128 KiB, so 37.5 MiB/s go with them. Another tenant has 80 MiB/s reserved, and so 20
+//! are implied for the first, or 160 operations per second. Without the other tenant it has 300.
+
+use alloc::vec::Vec;
+
+use tidegate_model::Policy;
+use tidegate_model::gate::Unit;
+use tidegate_model::policy::Tenant;
+
+use super::mix::{MIX_PART, Mix};
+
+/// The reservation of each tenant in `unit`, per second, with what its reservation in the other
+/// unit implies. `mixes` has the requests of each tenant.
+pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u64> {
+    let mut reserved = explicit(policy, unit);
+    let Some(budget) = policy.budget.get(unit) else { return reserved };
+    let other = match unit {
+        Unit::Bytes => Unit::Operations,
+        Unit::Operations => Unit::Bytes,
+    };
+    let missing = |((tenant, mix), reserved): ((&Tenant, &Mix), &u64)| {
+        let other = tenant.reservation.get(other)?;
+        let with = mix.with(unit, other)?;
+        let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
+        let with = with.saturating_add(with.div_ceil(MIX_PART)).min(limit);
+        Some(with.saturating_sub(*reserved))
+    };
+    let tenants = policy.tenants.iter().zip(mixes).zip(&reserved);
+    let missing: Vec<u64> = tenants.map(|it| missing(it).unwrap_or(0)).collect();
+    let needed: u128 = missing.iter().map(|missing| u128::from(*missing)).sum();
+    let left = u128::from(budget.saturating_sub(all_explicit(policy, unit)));
+    for (reserved, missing) in reserved.iter_mut().zip(missing) {
+        let more = match needed <= left {
+            true => missing,
+            false => u64::try_from(u128::from(missing) * left / needed).unwrap_or(missing),
+        };
+        *reserved = reserved.saturating_add(more);
+    }
+    reserved
+}
+
+/// The reservation of each tenant in `unit`, as the policy has it.
+pub(super) fn explicit(policy: &Policy, unit: Unit) -> Vec<u64> {
+    policy.tenants.iter().map(|tenant| tenant.reservation.get(unit).unwrap_or(0)).collect()
+}
+
+/// All reservations in `unit`: of groups that have one, and of the tenants of no such group.
+fn all_explicit(policy: &Policy, unit: Unit) -> u64 {
+    let groups = policy.groups.iter().filter_map(|group| group.promise.reservation.get(unit));
+    let is_own = |tenant: &&Tenant| {
+        policy.group_of(tenant).is_none_or(|group| group.promise.reservation.get(unit).is_none())
+    };
+    let tenants = policy.tenants.iter().filter(is_own);
+    let tenants = tenants.filter_map(|tenant| tenant.reservation.get(unit));
+    groups.chain(tenants).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn policy(others: &str) -> Policy {
+        let text = alloc::format!(
+            r#"
+            [[resource]]
+            name = "disk"
+            path = "/data/**"
+            capacity = ["1k iops", "100MiB/s"]
+            [[tenant]]
+            name = "large"
+            on.disk = {{ reservation = "300 iops" }}
+            {others}
+            "#
+        );
+        Policy::parse(&text).unwrap().at(tidegate_model::policy::GateKind::Stage)
+    }
+
+    fn mix(bytes: u64) -> Mix {
+        let mut mix = Mix::default();
+        mix.observe(bytes * 10, 10);
+        mix
+    }
+
+    #[test]
+    fn the_bytes_of_reserved_operations_are_reserved() {
+        let alone = policy("");
+        let with = 300 * (128 << 10);
+        let found = reservations(&alone, Unit::Bytes, &[mix(128 << 10)]);
+        assert_eq!(found, [with + with / MIX_PART]);
+        assert_eq!(reservations(&alone, Unit::Operations, &[mix(128 << 10)]), [300]);
+        assert_eq!(reservations(&alone, Unit::Bytes, &[Mix::default()]), [0], "nothing is known");
+    }
+
+    #[test]
+    fn explicit_reservations_of_others_are_left_alone() {
+        let tenant = |name: &str, reservation: &str| {
+            alloc::format!(
+                "[[tenant]]\nname = \"{name}\"\non.disk = {{ reservation = \"{reservation}\" }}\n"
+            )
+        };
+        let two = policy(&tenant("other", "80MiB/s"));
+        let mixes = [mix(128 << 10), mix(1 << 20)];
+        assert_eq!(reservations(&two, Unit::Bytes, &mixes), [20 * MIB, 80 * MIB]);
+        // The operations of its bytes are 80 and a little, and there is space for them.
+        assert_eq!(reservations(&two, Unit::Operations, &mixes), [300, 82]);
+        // Two with as many operations divide what is left in proportion to their bytes.
+        let three = policy(&(tenant("other", "80MiB/s") + &tenant("small", "300 iops")));
+        let mixes = [mix(192 << 10), mix(1 << 20), mix(64 << 10)];
+        let found = reservations(&three, Unit::Bytes, &mixes);
+        assert_eq!(found, [15 * MIB, 80 * MIB, 5 * MIB]);
+    }
+}
