@@ -43,6 +43,9 @@ enum Message {
     Replaced(u64),
     /// The connections that it replaces have ended.
     Fenced(u64),
+    /// The connections of another link that it named have ended: the link's number, and that of the
+    /// last connection.
+    LinkFenced(u64, u32, u64),
 }
 
 /// Counters of the connections to a node's address.

@@ -155,6 +155,10 @@ impl NodeLink {
         }
     }
 
+    pub(super) fn fence(&mut self, link: u32, connection: u64) {
+        self.send(&ToNode::Fence { link, connection });
+    }
+
     pub(super) fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         self.send(&ToNode::Elsewhere(costs.to_vec()));
     }
@@ -247,6 +251,9 @@ impl NodeLink {
             FromNode::Incarnation { part, incarnation } => {
                 part_of(parts, part)?;
                 notices.push_back(Notice::Incarnation { part, incarnation });
+            }
+            FromNode::Fenced { link, connection } => {
+                notices.push_back(Notice::Fenced { link, connection });
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 use tempfile::TempDir;
+use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::{Limits, Node, start};
 use tidegate_model::tag::CLASSES;
@@ -25,14 +26,15 @@ use crate::{Testbed, config, eventually, volume};
 
 const EIO: u32 = 5;
 const LENGTH: usize = 4 << 10;
-const MAIN: LinkKind = LinkKind { is_bulk: false, class: Class::Medium };
+const MAIN: LinkKind = LinkKind::MAIN;
+const WRITE: Command = Command::Write { durable: false };
 const URGENT: (LinkKind, Class) = (LinkKind { class: Class::Urgent, ..MAIN }, Class::Urgent);
 
 /// Tenants of each class; each owns the volume of its name.
 fn policy() -> String {
     let tenant =
         |(class, name)| format!("[[tenant]]\nname = \"{name}-owner\"\nclass = \"{class}\"\n");
-    CLASSES.map(tenant).concat()
+    CLASSES.map(tenant).concat() + "[[tenant]]\nname = \"report\"\n"
 }
 
 /// A gateway with a volume for each class on one node, and its controller with the policy.
@@ -145,6 +147,90 @@ fn while_the_link_of_a_class_is_not_up_its_requests_use_the_main_link() {
     });
     assert!(client.read(0, 512).is_ok());
     assert_eq!(node.last_link(), URGENT);
+}
+
+/// An urgent client whose write is at the node when its link falls and cannot come back, and a
+/// client of class medium of the same volume. Neither welcome nor fence is given yet.
+fn lost_write(testbed: &Testbed, peer: &Peer, node: &Memory) -> [Client; 2] {
+    let mut clients =
+        ["urgent", "urgent@report"].map(|export| Client::enter(testbed, export, true));
+    eventually("the link of urgent requests", || {
+        clients[0].read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+    assert!(clients[1].read(0, 512).is_ok());
+    assert_eq!(node.last_link(), (MAIN, Class::Medium));
+    node.set(Behaviour::OnDemand);
+    clients[0].request(command::WRITE, 0, 0, 512);
+    clients[0].send(&[1; 512]);
+    eventually("the write", || node.held() == 1);
+    node.set(Behaviour::AtOnce);
+    node.withhold_welcomes(true);
+    peer.cut_last();
+    assert_eq!(clients[0].receive(0).errno, EIO, "its link fell");
+    clients
+}
+
+#[test]
+fn a_write_lost_with_the_link_of_a_class_fails_no_other_class_while_the_link_is_down() {
+    let (testbed, _controller, peer, node) = played();
+    let [mut urgent, mut medium] = lost_write(&testbed, &peer, &node);
+    for client in [&mut urgent, &mut medium] {
+        client.request(command::WRITE, 0, 0, 512);
+        client.send(&[2; 512]);
+    }
+    // Requests of other volumes do not wait, and a later write has not overtaken the lost one.
+    let seen = node.seen(WRITE);
+    let mut other = Client::enter(&testbed, "medium", true);
+    for _ in 0..50 {
+        assert!(other.read(0, 512).is_ok());
+    }
+    assert_eq!(node.seen(WRITE), seen);
+    // The node carries it out after all, and then has fenced it, over the main link.
+    node.release();
+    node.release_fences();
+    for client in [&mut urgent, &mut medium] {
+        assert_eq!(client.receive(0).errno, 0);
+    }
+    for client in [&mut urgent, &mut medium] {
+        assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+        assert_eq!(client.read(0, 512), Ok(vec![2; 512]));
+        assert_eq!(node.last_link().0, MAIN);
+    }
+    assert!(testbed.gateway.unready().is_empty(), "the node is there");
+    node.withhold_welcomes(false);
+    eventually("the link of urgent requests again", || {
+        urgent.read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+}
+
+#[test]
+fn while_the_main_link_is_down_the_link_of_another_class_serves_its_requests() {
+    let (testbed, _controller, peer, node) = played();
+    let mut clients =
+        ["urgent", "urgent@report"].map(|export| Client::enter(&testbed, export, true));
+    eventually("the link of urgent requests", || {
+        clients[0].read(0, 512).is_ok() && node.last_link() == URGENT
+    });
+    node.set(Behaviour::OnDemand);
+    clients[1].request(command::WRITE, 0, 0, 512);
+    clients[1].send(&[1; 512]);
+    eventually("the write", || node.held() == 1);
+    node.set(Behaviour::AtOnce);
+    node.withhold_welcomes(true);
+    peer.cut_first();
+    assert_eq!(clients[1].receive(0).errno, EIO, "its link fell");
+    node.release();
+    node.release_fences();
+    for client in &mut clients {
+        assert_eq!(client.write(0, &[2; 512]), 0);
+        assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+        assert_eq!(client.read(0, 512), Ok(vec![2; 512]));
+        assert_eq!(node.last_link().0, URGENT.0);
+    }
+    node.withhold_welcomes(false);
+    eventually("the main link again", || {
+        clients[1].read(0, 512).is_ok() && node.last_link().0 == MAIN
+    });
 }
 
 #[test]

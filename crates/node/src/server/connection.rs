@@ -50,7 +50,7 @@ pub(super) enum Closed {
     Refused(String),
     /// It belongs to a process of the gateway that another one has replaced.
     Denied(Denied),
-    /// A new connection of the gateway replaces it.
+    /// The gateway has lost it, and a new connection replaces or fences it.
     Replaced,
     /// The kernel reports an error.
     Io(io::Error),
@@ -341,6 +341,7 @@ impl Connection {
                 self.carry(kind);
                 Ok(())
             }
+            ToNode::Fence { link, connection } => self.fence(link, connection),
             ToNode::Open { part, .. } if part.index() != self.parts.len() => {
                 Err(Closed::Refused(format!("part {part} was opened out of order")))
             }
@@ -376,6 +377,20 @@ impl Connection {
         self.greeting = Greeting::Over;
         let (name, release) = (self.name.clone(), env!("CARGO_PKG_VERSION").into());
         self.send(&FromNode::Welcome { version: VERSION, name, release })
+    }
+
+    /// The gateway has lost the connections of another link, up to this one.
+    fn fence(&mut self, link: u32, connection: u64) -> Result<(), Closed> {
+        match self.entered.as_ref().and_then(|entered| entered.fence(link, connection)) {
+            Some(true) => self.on_link_fenced(link, connection),
+            Some(false) => Ok(()),
+            None => Err(Closed::Refused("a connection does not fence its own link".into())),
+        }
+    }
+
+    /// The connections of another link have ended, up to this one.
+    pub(super) fn on_link_fenced(&mut self, link: u32, connection: u64) -> Result<(), Closed> {
+        self.send(&FromNode::Fenced { link, connection })
     }
 
     fn name_tenants(&mut self) -> Result<(), Closed> {

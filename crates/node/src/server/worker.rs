@@ -167,6 +167,13 @@ impl Worker {
                     });
                     continue;
                 }
+                Message::LinkFenced(number, link, last) => {
+                    self.with(number, |connection, worker| {
+                        connection.on_link_fenced(link, last)?;
+                        connection.serve(&mut worker.jobs, &mut worker.done)
+                    });
+                    continue;
+                }
             };
             if matches!(messages.peek(), Some(Message::Finished(next, _)) if *next == number) {
                 continue;
