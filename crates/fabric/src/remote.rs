@@ -75,6 +75,8 @@ pub struct LinkSettings {
     pub release: String,
     /// The requests that it carries. By default short ones of class medium.
     pub kind: LinkKind,
+    /// Whether its packets have the code point of its class. By default they have.
+    pub is_marked: bool,
     /// Which link it is. The number of the connection grows with each.
     pub identity: LinkIdentity,
 }
@@ -84,8 +86,8 @@ impl LinkSettings {
     /// have their defaults.
     pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
         let (way, release) = (way.into(), env!("CARGO_PKG_VERSION").into());
-        let kind = LinkKind::default();
-        Self { way, patience: Span(5 * Span::SECOND.0), release, kind, identity }
+        let (kind, is_marked) = (LinkKind::default(), true);
+        Self { way, patience: Span(5 * Span::SECOND.0), release, kind, is_marked, identity }
     }
 }
 

@@ -91,6 +91,7 @@ pub(crate) struct Nodes {
     pub(crate) now: Time,
     nodes: Vec<Node>,
     patience: Span,
+    dscp: bool,
     identities: Arc<Identities>,
     membership: Membership,
     /// Jobs that wait at barriers, in order of arrival.
@@ -154,7 +155,7 @@ impl Nodes {
         (common, reporter): (&Common, &Reporter),
         reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
-        let Common { cost, patience, identities, barriers } = common.clone();
+        let Common { cost, patience, dscp, identities, barriers } = common.clone();
         let connection = |(id, node): (NodeId, &Node)| match node {
             Node::Here(service) => {
                 let sink = NodeSink { message_queue: reactor.message_queue(), node: id };
@@ -164,7 +165,7 @@ impl Nodes {
             }
             Node::There { way, .. } => {
                 let settings = LinkSettings::new(way.clone(), identities.next());
-                let settings = LinkSettings { patience, ..settings };
+                let settings = LinkSettings { patience, is_marked: dscp, ..settings };
                 reporter.add_link(id);
                 let remote = Remote::new(settings, token(id, MAIN));
                 let there = There::new(remote, (id, MAIN), reporter.clone(), Vec::new());
@@ -191,6 +192,7 @@ impl Nodes {
             now: clock::now(),
             nodes: nodes.to_vec(),
             patience,
+            dscp,
             identities,
             membership: barriers.join(message_queue.clone()),
             held: Vec::new(),
@@ -290,7 +292,8 @@ impl Nodes {
         let mut connection = match (&self.nodes[node.index()], &main.connection) {
             (Node::There { way, .. }, NodeConnection::There(main)) => {
                 let settings = LinkSettings::new(way.clone(), self.identities.next());
-                let settings = LinkSettings { patience: self.patience, kind, ..settings };
+                let (patience, is_marked) = (self.patience, self.dscp);
+                let settings = LinkSettings { patience, kind, is_marked, ..settings };
                 let remote = Remote::new(settings, token(node, kind));
                 // Numbered as by the main link, which opened them in this order.
                 let (parts, reporter) = (main.parts.clone(), main.reporter.clone());

@@ -66,6 +66,8 @@ struct ServerContext {
     fences: Arc<Fences>,
     /// The node's.
     name: String,
+    /// Whether connections get the code point of their class.
+    dscp: bool,
     is_ending: AtomicBool,
     /// How long gateways get replies once the node ends, in nanoseconds; zero if its data end with
     /// it.
@@ -86,7 +88,7 @@ impl Server {
     pub(crate) fn start(
         listener: Listener,
         service: Arc<dyn Service>,
-        name: String,
+        (name, dscp): (String, bool),
         (workers, busy_poll, drain): (usize, Span, Span),
     ) -> io::Result<Self> {
         let shared = Arc::new(ServerContext {
@@ -94,6 +96,7 @@ impl Server {
             service,
             fences: Arc::default(),
             name,
+            dscp,
             is_ending: AtomicBool::new(false),
             drain_ns: AtomicU64::new(drain.0),
             open: AtomicU32::new(0),

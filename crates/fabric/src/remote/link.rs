@@ -54,7 +54,9 @@ impl NodeLink {
         now: Time,
     ) -> io::Result<Self> {
         let stream = settings.way.connect()?;
-        stream.mark(settings.kind.class);
+        if settings.is_marked {
+            stream.mark(settings.kind.class);
+        }
         // Writable means connected; the hello is sent then.
         let interest = Interest { read: true, write: true };
         reactor.add(&stream, token, interest)?;

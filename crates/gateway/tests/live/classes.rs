@@ -39,7 +39,12 @@ fn policy() -> String {
 
 /// A gateway with a volume for each class on one node, and its controller with the policy.
 fn testbed(folder: TempDir, node: Node) -> (Testbed, Controller) {
+    testbed_with(folder, node, true)
+}
+
+fn testbed_with(folder: TempDir, node: Node, dscp: bool) -> (Testbed, Controller) {
     let mut config = config(&folder, Limits::default(), 1);
+    config.dscp = dscp;
     config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
     config.volumes = CLASSES.map(|(_, name)| volume(name, 8 << 20, &[0])).into();
     let gateway = start(config, &[node]).unwrap();
@@ -67,7 +72,8 @@ impl Capture {
         }
     }
 
-    /// The code points of large packets since the last call, to a TCP port and from it.
+    /// The code points of large packets since the last call, to a TCP port and from it. A request
+    /// or reply is large, and a greeting is not.
     fn code_points(&self, port: u16) -> [BTreeSet<u8>; 2] {
         let mut found = [BTreeSet::new(), BTreeSet::new()];
         let mut packet = [0; 64];
@@ -91,27 +97,56 @@ impl Capture {
     }
 }
 
-#[test]
-fn packets_to_a_node_and_back_have_the_code_point_of_their_class() {
-    let Some(capture) = Capture::start() else { return };
+/// A node that listens on TCP, and its port.
+fn node_on_tcp(dscp: bool) -> (tidegate_node::Running, Node, u16) {
     let listen = Some("127.0.0.1:0".parse().unwrap());
     let store = Store::Memory { capacity: Bytes::MAX };
-    let config = tidegate_node::Config { listen, ..tidegate_node::Config::new("a", store) };
+    let config = tidegate_node::Config { listen, dscp, ..tidegate_node::Config::new("a", store) };
     let node = tidegate_node::start(config).unwrap();
     let address = node.address().unwrap().clone();
     let Address::Tcp(socket) = address else { panic!("{address}") };
     let there = Node::There { name: "a".into(), way: address.into() };
+    (node, there, socket.port())
+}
+
+#[test]
+fn packets_to_a_node_and_back_have_the_code_point_of_their_class() {
+    let Some(capture) = Capture::start() else { return };
+    let (_node, there, port) = node_on_tcp(true);
     let (testbed, _controller) = testbed(tempfile::tempdir().unwrap(), there);
+    // Until its own link is up, a class uses that of class medium.
+    let mut seen = [(); 2].map(|()| BTreeSet::from([Class::Medium.dscp()]));
     for (class, name) in CLASSES {
         let mut client = Client::enter(&testbed, name, true);
         let expected = [(); 2].map(|()| BTreeSet::from([class.dscp()]));
+        seen.iter_mut().for_each(|seen| drop(seen.insert(class.dscp())));
         eventually(name, || {
-            capture.code_points(socket.port());
             assert_eq!(client.write(0, &[1; LENGTH]), 0);
             assert_eq!(client.read(0, LENGTH as u32), Ok(vec![1; LENGTH]));
-            capture.code_points(socket.port()) == expected
+            let found = capture.code_points(port);
+            // No packet with a request or a reply is without a mark, not even the first.
+            assert!(
+                found.iter().zip(&seen).all(|(found, seen)| found.is_subset(seen)),
+                "{found:?}"
+            );
+            found == expected
         });
     }
+}
+
+#[test]
+fn packets_have_no_code_point_where_the_cluster_says_so() {
+    let Some(capture) = Capture::start() else { return };
+    let (node, there, port) = node_on_tcp(false);
+    let (testbed, _controller) = testbed_with(tempfile::tempdir().unwrap(), there, false);
+    let mut client = Client::enter(&testbed, "urgent", true);
+    // The main link, and that of urgent requests.
+    eventually("both links", || {
+        assert_eq!(client.write(0, &[1; LENGTH]), 0);
+        node.status().connections.open == 2
+    });
+    assert_eq!(client.read(0, LENGTH as u32), Ok(vec![1; LENGTH]));
+    assert_eq!(capture.code_points(port), [(); 2].map(|()| BTreeSet::from([0])));
 }
 
 /// The testbed over a node that a test plays, whose main link is up.

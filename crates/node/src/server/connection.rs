@@ -122,6 +122,8 @@ pub(super) struct Connection {
     session: Box<dyn Session>,
     /// The node's.
     name: String,
+    /// Whether it gets the code point of its class.
+    dscp: bool,
     /// The gateway's name, after its hello.
     gateway: Option<String>,
     greeting: Greeting,
@@ -147,7 +149,7 @@ impl Connection {
     pub(super) fn new(
         stream: Stream,
         (sink, session): (Arc<ConnectionSink>, Box<dyn Session>),
-        name: String,
+        (name, dscp): (String, bool),
         fences: Arc<Fences>,
         reactor: &Reactor<Message>,
     ) -> io::Result<Self> {
@@ -159,6 +161,7 @@ impl Connection {
             session,
             tenants: Vec::new(),
             name,
+            dscp,
             gateway: None,
             greeting: Greeting::Hello,
             fences,
@@ -356,7 +359,9 @@ impl Connection {
 
     /// The gateway says which requests this connection is for.
     fn carry(&mut self, kind: LinkKind) {
-        self.stream.mark(kind.class);
+        if self.dscp {
+            self.stream.mark(kind.class);
+        }
         if kind.is_bulk {
             self.session.carry_bulk();
         }
