@@ -13,7 +13,12 @@ Keys and values are ``bytes`` and are copied. A call waits until it is done or h
 for the store's timeout, and other threads run meanwhile. A store may be used by any number of
 threads, and only by the process that has opened it.
 
-This is the C interface, by ctypes; docs/src/data-nodes.md is the guide.
+A program under ``tidegate run`` says what its requests are for, and rules of the policy match it:
+
+    with tidegate.scope("compaction"):
+        compact()                           # rules with context = "compaction" apply
+
+This is the C interface, by ctypes; docs/src/data-nodes.md and docs/src/capi.md are the guides.
 
 Simulations run at the points of a grid, on all processors or on Ray (docs/src/simulator.md):
 
@@ -22,6 +27,7 @@ Simulations run at the points of a grid, on all processors or on Ray (docs/src/s
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -29,7 +35,7 @@ import pathlib
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NoReturn
 
@@ -52,6 +58,7 @@ __all__ = [
     "Unreachable",
     "VALUE_MAX",
     "ValueLength",
+    "scope",
     "sweep",
 ]
 __version__ = "0.1.0"
@@ -190,7 +197,34 @@ def _library() -> ctypes.CDLL:
         "delete": [store, bytes_, ctypes.POINTER(ctypes.c_int)],
     }.items():
         getattr(library, f"tidegate_store_{name}").argtypes = arguments
+    library.tidegate_scope_enter.argtypes = [ctypes.c_char_p]
+    library.tidegate_scope_enter.restype = ctypes.c_uint16
+    library.tidegate_scope_leave.argtypes = [ctypes.c_uint16]
+    library.tidegate_scope_leave.restype = None
     return library
+
+
+@contextlib.contextmanager
+def scope(context: str) -> Iterator[None]:
+    """Has the requests of this thread in a context with this name, until the block ends.
+
+    A rule of the policy with ``context`` gives them a tenant, and so its class and its limits. The
+    program runs under ``tidegate run``; elsewhere a scope changes nothing. Scopes nest, and belong
+    to the thread that has entered them: a block with ``await`` in it would also apply to other
+    tasks of the thread. As a decorator, it is around each call of a function.
+
+    Names are cut after 63 bytes, and a process has at most 255 of them; later ones are no context.
+    Raises ``ValueError`` for a name with a zero byte.
+    """
+    name = context.encode()
+    if b"\0" in name:
+        raise ValueError("the name of a context has no zero byte")
+    library = _library()
+    outer = library.tidegate_scope_enter(name)
+    try:
+        yield
+    finally:
+        library.tidegate_scope_leave(outer)
 
 
 def _fail(status: int) -> NoReturn:

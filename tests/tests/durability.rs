@@ -124,6 +124,7 @@ impl Cluster {
             workers: 2,
             limits: gateway::Limits { patience: PATIENCE, ..gateway::Limits::default() },
             cost: CostModel::default(),
+            dscp: true,
         };
         self.gateways[number] = Some(gateway::start(config, &nodes).unwrap());
     }

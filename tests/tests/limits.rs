@@ -256,20 +256,43 @@ fn threads_are_distinguished_by_name() {
     running.finish().success();
 }
 
+/// A tenant for each context, and one for writes in no context.
+const CONTEXTS: &str = "
+    tenant = [{ name = \"flush\" }, { name = \"compaction\" }, { name = \"rest\" }]
+    [[match]]
+    tenant = \"flush\"
+    context = \"flush\"
+    [[match]]
+    tenant = \"compaction\"
+    context = \"compaction_*\"
+    [[match]]
+    tenant = \"rest\"
+    operation = \"write\"";
+
+/// The writes of a program that makes 13 blocks in one context, 2 in another and 16 in none are
+/// counted so.
+#[track_caller]
+fn contexts_are_counted(bed: &Bed, program: &mut Command) {
+    let running = process::spawn(program.stdin(Stdio::piped()));
+    running.wait_for_output("done");
+    let block = 64 << 10;
+    bytes_are(bed, &[("flush", 13 * block), ("compaction", 2 * block), ("rest", 16 * block)]);
+    running.finish().success();
+}
+
+#[test]
+fn contexts_are_distinguished_as_a_python_program_sets_them() {
+    let bed = Bed::new(CONTEXTS);
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut python = bed.run("", tools::need("python3"));
+    python.env("PYTHONPATH", tests.join("../python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.env("TIDEGATE_LIBRARY", built::library()).arg(tests.join("programs/contexts.py"));
+    contexts_are_counted(&bed, &mut python);
+}
+
 #[test]
 fn contexts_are_distinguished_as_the_program_sets_them() {
-    let policy = "
-        tenant = [{ name = \"flush\" }, { name = \"compaction\" }, { name = \"rest\" }]
-        [[match]]
-        tenant = \"flush\"
-        context = \"flush\"
-        [[match]]
-        tenant = \"compaction\"
-        context = \"compaction_*\"
-        [[match]]
-        tenant = \"rest\"
-        operation = \"write\"";
-    let bed = Bed::new(policy);
+    let bed = Bed::new(CONTEXTS);
     let library = built::library();
     let folder = library.parent().unwrap().display();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
@@ -277,11 +300,7 @@ fn contexts_are_distinguished_as_the_program_sets_them() {
         [format!("-I{}", include.display()), format!("-L{folder}"), format!("-Wl,-rpath,{folder}")];
     let [include, search, run_path] = &flags;
     let program = tools::compiled("contexts", &[include, search, run_path, "-ltidegate"]);
-    let running = process::spawn(bed.run("", program).stdin(Stdio::piped()));
-    running.wait_for_output("done");
-    let chunk = 64 << 10;
-    bytes_are(&bed, &[("flush", 13 * chunk), ("compaction", 2 * chunk), ("rest", 16 * chunk)]);
-    running.finish().success();
+    contexts_are_counted(&bed, &mut bed.run("", program));
 }
 
 #[test]

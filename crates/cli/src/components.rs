@@ -268,6 +268,7 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
         cost: cluster.cost,
         busy_poll: cluster.busy_poll,
         io_priority: node.io_priority,
+        dscp: cluster.dscp,
         capacity: node.capacity,
         speed,
         fallback: Some(base.join(crate::volumes::FALLBACK)),
@@ -349,6 +350,7 @@ fn gateway_config(
         workers: WORKERS,
         limits: gateway::Limits { busy_poll: cluster.busy_poll, ..gateway::Limits::default() },
         cost: cluster.cost,
+        dscp: cluster.dscp,
     })
 }
 

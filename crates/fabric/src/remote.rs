@@ -29,7 +29,9 @@
 //! its device. Each connection identifies itself ([`LinkIdentity`]); the node ends the earlier
 //! connections of the link before it accepts the next one. So a job that is sent after that runs
 //! after every job that failed here. Other links of the gateway do not have this order: a
-//! [`Notice::Unsettled`] names the parts that such jobs may still change, until [`Notice::Up`].
+//! [`Notice::Unsettled`] names the parts that such jobs may still change, until [`Notice::Up`]. A
+//! link that cannot be made again has its last connection fenced over another one of the gateway to
+//! the same node ([`Remote::fence`], [`Notice::Fenced`]).
 //!
 //! [`LinkIdentity`]: tidegate_proto::data::LinkIdentity
 //! [`FromNode::Ending`]: tidegate_proto::data::FromNode::Ending
@@ -73,6 +75,8 @@ pub struct LinkSettings {
     pub release: String,
     /// The requests that it carries. By default short ones of class medium.
     pub kind: LinkKind,
+    /// Whether its packets have the code point of its class. By default they have.
+    pub is_marked: bool,
     /// Which link it is. The number of the connection grows with each.
     pub identity: LinkIdentity,
 }
@@ -82,8 +86,8 @@ impl LinkSettings {
     /// have their defaults.
     pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
         let (way, release) = (way.into(), env!("CARGO_PKG_VERSION").into());
-        let kind = LinkKind::default();
-        Self { way, patience: Span(5 * Span::SECOND.0), release, kind, identity }
+        let (kind, is_marked) = (LinkKind::default(), true);
+        Self { way, patience: Span(5 * Span::SECOND.0), release, kind, is_marked, identity }
     }
 }
 
@@ -115,10 +119,19 @@ pub enum Notice {
         state: PartState,
     },
     /// Jobs that change a part failed with the link. The node may still carry them out, until the
-    /// next [`Self::Up`].
+    /// next [`Self::Up`], or until this connection is [`Self::Fenced`] over another link.
     Unsettled {
         /// The part.
         part: PartNumber,
+        /// The number of the connection on the link.
+        connection: u64,
+    },
+    /// The node carries out no more jobs of another link's connections, up to this one.
+    Fenced {
+        /// The number of the other link.
+        link: u32,
+        /// The last connection.
+        connection: u64,
     },
     /// Acknowledged writes to a part may have been lost.
     Incarnation {
@@ -174,6 +187,16 @@ impl Remote {
     /// Whether the node has accepted the connection and the link has not broken since.
     pub fn is_up(&self) -> bool {
         self.link.as_ref().is_some_and(NodeLink::is_welcome)
+    }
+
+    /// The number of the link.
+    pub fn link(&self) -> u32 {
+        self.settings.identity.link
+    }
+
+    /// Whether the link broke or could not be made, and is not up again.
+    pub fn is_down(&self) -> bool {
+        self.is_down
     }
 
     /// Whether a job that is submitted now is sent at once.
@@ -238,6 +261,36 @@ impl Remote {
         }
         if let Some(link) = &mut self.link {
             link.cancel(&tickets);
+        }
+    }
+
+    /// Whether jobs wait for the node.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Removes those jobs that wait for the node, for another link to it. A job whose part the node
+    /// refuses does not wait.
+    pub fn take_waiting(&mut self, is_meant: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut taken = Vec::new();
+        for (until, job) in std::mem::take(&mut self.waiting) {
+            match is_meant(&job) {
+                true => taken.push(job),
+                false => self.waiting.push_back((until, job)),
+            }
+        }
+        taken
+    }
+
+    /// Has the connections of another link of the gateway ended, up to this one, with the next
+    /// [`Self::flush`]; [`Notice::Fenced`] follows. Returns whether this link is up.
+    pub fn fence(&mut self, link: u32, connection: u64) -> bool {
+        match self.link.as_mut().filter(|link| link.is_welcome()) {
+            Some(own) => {
+                own.fence(link, connection);
+                true
+            }
+            None => false,
         }
     }
 
@@ -363,7 +416,9 @@ impl Remote {
             let again = link.close(reactor, done);
             let changes = done[before..].iter().filter(|job| !changes_nothing(job.command));
             let parts: BTreeSet<PartNumber> = changes.map(|job| job.part).collect();
-            self.notices.extend(parts.into_iter().map(|part| Notice::Unsettled { part }));
+            let connection = self.settings.identity.connection;
+            let unsettled = parts.into_iter().map(|part| Notice::Unsettled { part, connection });
+            self.notices.extend(unsettled);
             if is_orderly {
                 reason = ENDED;
                 let until = now.after(self.settings.patience);

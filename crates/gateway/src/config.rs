@@ -41,6 +41,8 @@ pub struct Config {
     pub limits: Limits,
     /// The cost of a request; a share of a node is a share of such costs.
     pub cost: CostModel,
+    /// Whether packets to nodes have the code point of their class.
+    pub dscp: bool,
 }
 
 /// How clients of network block devices switch to TLS.

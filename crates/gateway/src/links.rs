@@ -40,6 +40,8 @@ impl Identities {
 pub(crate) struct Common {
     pub(crate) cost: CostModel,
     pub(crate) patience: Span,
+    /// Whether packets have the code point of their class.
+    pub(crate) dscp: bool,
     pub(crate) identities: Arc<Identities>,
     pub(crate) barriers: Arc<Barriers>,
 }
@@ -47,14 +49,14 @@ pub(crate) struct Common {
 impl Common {
     /// For the gateway with this name, over these volumes.
     pub(crate) fn new(
-        (cost, patience): (CostModel, Duration),
+        (cost, patience, dscp): (CostModel, Duration, bool),
         gateway: &str,
         volumes: &[Volume],
     ) -> io::Result<Self> {
         let patience = Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         let identities = Identities::draw(gateway)?;
         let barriers = Barriers::new(volumes.iter().map(|volume| volume.nodes.len()));
-        Ok(Self { cost, patience, identities, barriers })
+        Ok(Self { cost, patience, dscp, identities, barriers })
     }
 
     /// For a pool of so many nodes of the same gateway.

@@ -3,8 +3,10 @@
 //! A node of another process has a *main* link, and one more for each further [`LinkKind`] from its
 //! first request on: a long request does not delay short ones, and all packets of a connection have
 //! the code point of one class. While the link of a class is not up, its requests use that of class
-//! medium, so a request waits for no link but those that every gateway needs.
+//! medium, and while that one is down, any other ([`siblings`]). A request waits only if its node
+//! has no link.
 
+mod siblings;
 mod there;
 
 use std::collections::HashSet;
@@ -15,10 +17,10 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{LinkSettings, Remote};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::stream::Way;
-use tidegate_model::{Class, NodeId, PartNumber, Span, Time};
+use tidegate_model::{NodeId, PartNumber, Span, Time};
 use tidegate_proto::data::LinkKind;
 
-use self::there::There;
+use self::there::{LinkChanges, There};
 use crate::barriers::{Barriers, Membership};
 use crate::clock;
 use crate::links::{Common, Identities};
@@ -89,6 +91,7 @@ pub(crate) struct Nodes {
     pub(crate) now: Time,
     nodes: Vec<Node>,
     patience: Span,
+    dscp: bool,
     identities: Arc<Identities>,
     membership: Membership,
     /// Jobs that wait at barriers, in order of arrival.
@@ -104,10 +107,11 @@ pub(crate) struct Nodes {
     /// The names of the tenants that the nodes were sent.
     names: Vec<String>,
     costs: UnreportedCosts,
+    /// By node, what its links have reported for each other since the last [`Self::submit`].
+    changes: Vec<LinkChanges>,
 }
 
-/// The kind of the link that every node has.
-const MAIN: LinkKind = LinkKind { is_bulk: false, class: Class::Medium };
+const MAIN: LinkKind = LinkKind::MAIN;
 
 /// The links to a node, in the order of their kinds; the main one is among them.
 struct NodeSlot(Vec<Link>);
@@ -151,7 +155,7 @@ impl Nodes {
         (common, reporter): (&Common, &Reporter),
         reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
-        let Common { cost, patience, identities, barriers } = common.clone();
+        let Common { cost, patience, dscp, identities, barriers } = common.clone();
         let connection = |(id, node): (NodeId, &Node)| match node {
             Node::Here(service) => {
                 let sink = NodeSink { message_queue: reactor.message_queue(), node: id };
@@ -161,10 +165,10 @@ impl Nodes {
             }
             Node::There { way, .. } => {
                 let settings = LinkSettings::new(way.clone(), identities.next());
-                let settings = LinkSettings { patience, ..settings };
+                let settings = LinkSettings { patience, is_marked: dscp, ..settings };
                 reporter.add_link(id);
                 let remote = Remote::new(settings, token(id, MAIN));
-                let there = There::new(remote, id, true, reporter.clone(), Vec::new());
+                let there = There::new(remote, (id, MAIN), reporter.clone(), Vec::new());
                 NodeConnection::There(Box::new(there))
             }
         };
@@ -188,6 +192,7 @@ impl Nodes {
             now: clock::now(),
             nodes: nodes.to_vec(),
             patience,
+            dscp,
             identities,
             membership: barriers.join(message_queue.clone()),
             held: Vec::new(),
@@ -198,6 +203,7 @@ impl Nodes {
             refused: Vec::new(),
             names: Vec::new(),
             costs,
+            changes: nodes.iter().map(|_| LinkChanges::default()).collect(),
         })
     }
 
@@ -280,33 +286,18 @@ impl Nodes {
         self.link(location.node, kind).batch.push(job);
     }
 
-    /// The link for jobs of a kind, which is made with the first of them. While that of a class is
-    /// not up, the link of class medium.
-    fn link(&mut self, node: NodeId, kind: LinkKind) -> &mut Link {
-        let links = &self.slots[node.index()].0;
-        let index = links.binary_search_by_key(&kind, |link| link.kind).unwrap_or_else(|index| {
-            let link = self.new_link(node, kind);
-            self.slots[node.index()].0.insert(index, link);
-            index
-        });
-        let is_up = self.slots[node.index()].0[index].connection.takes_jobs();
-        match is_up || kind.class == MAIN.class {
-            true => &mut self.slots[node.index()].0[index],
-            false => self.link(node, LinkKind { class: MAIN.class, ..kind }),
-        }
-    }
-
     /// A link besides the main one.
     fn new_link(&mut self, node: NodeId, kind: LinkKind) -> Link {
         let main = self.slots[node.index()].main();
         let mut connection = match (&self.nodes[node.index()], &main.connection) {
             (Node::There { way, .. }, NodeConnection::There(main)) => {
                 let settings = LinkSettings::new(way.clone(), self.identities.next());
-                let settings = LinkSettings { patience: self.patience, kind, ..settings };
+                let (patience, is_marked) = (self.patience, self.dscp);
+                let settings = LinkSettings { patience, kind, is_marked, ..settings };
                 let remote = Remote::new(settings, token(node, kind));
                 // Numbered as by the main link, which opened them in this order.
                 let (parts, reporter) = (main.parts.clone(), main.reporter.clone());
-                let there = There::new(remote, node, false, reporter, parts);
+                let there = There::new(remote, (node, kind), reporter, parts);
                 NodeConnection::There(Box::new(there))
             }
             (Node::Here(service), _) => {
@@ -325,21 +316,33 @@ impl Nodes {
 
     /// Hands the batches over; jobs that finish at once are appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
-        self.pass_barriers();
-        self.costs.begin();
-        done.append(&mut self.refused);
-        for link in links(&mut self.slots).filter(|link| !link.batch.is_empty()) {
-            match &mut link.connection {
-                NodeConnection::Here(session) => {
-                    let now = clock::now();
-                    link.batch.iter_mut().for_each(|job| job.times.sent = Some(now));
-                    session.submit(&mut link.batch, done);
-                }
-                NodeConnection::There(there) => {
-                    let now = clock::now();
-                    there.remote.submit(now, &mut link.batch, done);
-                    there.remote.flush(reactor, now, done);
-                    there.on_notices(&mut self.known, self.membership.barriers());
+        loop {
+            self.pass_barriers();
+            self.redirect();
+            self.costs.begin();
+            done.append(&mut self.refused);
+            self.send_batches(reactor, done);
+            if !self.fence_lost_links(reactor, done) {
+                return;
+            }
+        }
+    }
+
+    fn send_batches(&mut self, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
+        for (slot, changes) in self.slots.iter_mut().zip(&mut self.changes) {
+            for link in slot.0.iter_mut().filter(|link| !link.batch.is_empty()) {
+                match &mut link.connection {
+                    NodeConnection::Here(session) => {
+                        let now = clock::now();
+                        link.batch.iter_mut().for_each(|job| job.times.sent = Some(now));
+                        session.submit(&mut link.batch, done);
+                    }
+                    NodeConnection::There(there) => {
+                        let now = clock::now();
+                        there.remote.submit(now, &mut link.batch, done);
+                        there.remote.flush(reactor, now, done);
+                        there.on_notices(&mut self.known, self.membership.barriers(), changes);
+                    }
                 }
             }
         }
@@ -399,13 +402,15 @@ impl Nodes {
     ) {
         // A job that is still in its batch has to reach the node before it can be cancelled.
         self.submit(reactor, done);
-        for link in links(&mut self.slots) {
-            match &mut link.connection {
-                NodeConnection::Here(session) => session.cancel(tickets),
-                NodeConnection::There(there) => {
-                    there.remote.cancel(tickets, done);
-                    there.remote.flush(reactor, clock::now(), done);
-                    there.on_notices(&mut self.known, self.membership.barriers());
+        for (slot, changes) in self.slots.iter_mut().zip(&mut self.changes) {
+            for link in &mut slot.0 {
+                match &mut link.connection {
+                    NodeConnection::Here(session) => session.cancel(tickets),
+                    NodeConnection::There(there) => {
+                        there.remote.cancel(tickets, done);
+                        there.remote.flush(reactor, clock::now(), done);
+                        there.on_notices(&mut self.known, self.membership.barriers(), changes);
+                    }
                 }
             }
         }
@@ -419,7 +424,8 @@ impl Nodes {
         done: &mut Vec<Job>,
     ) {
         let number = ready.token - LINK;
-        let slot = self.slots.get_mut((number / LinkKind::COUNT) as usize);
+        let node = (number / LinkKind::COUNT) as usize;
+        let slot = self.slots.get_mut(node);
         let is_meant = |link: &&mut Link| link.kind.number() == number % LinkKind::COUNT;
         let link = slot.and_then(|slot| slot.0.iter_mut().find(is_meant));
         let connection = link.map(|link| &mut link.connection);
@@ -427,8 +433,9 @@ impl Nodes {
             session.on_ready(ready, done);
         } else if let Some(NodeConnection::There(there)) = connection {
             let now = clock::now();
+            let changes = &mut self.changes[node];
             there.remote.on_ready(reactor, now, ready, done);
-            there.on_notices(&mut self.known, self.membership.barriers());
+            there.on_notices(&mut self.known, self.membership.barriers(), changes);
             let parts = &there.parts;
             let is_refused = |job: &Job| {
                 let (volume, part) = &parts[job.part.index()];
@@ -436,7 +443,7 @@ impl Nodes {
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
             there.remote.release(reactor, now, is_refused, done);
-            there.on_notices(&mut self.known, self.membership.barriers());
+            there.on_notices(&mut self.known, self.membership.barriers(), changes);
         }
     }
 
@@ -462,12 +469,14 @@ impl Nodes {
             self.report_elsewhere(now, reactor, done);
         }
         self.fail_held(now, done);
-        for link in links(&mut self.slots) {
-            if let NodeConnection::There(there) = &mut link.connection
-                && there.remote.next_deadline() <= now
-            {
-                there.remote.on_deadline(reactor, now, done);
-                there.on_notices(&mut self.known, self.membership.barriers());
+        for (slot, changes) in self.slots.iter_mut().zip(&mut self.changes) {
+            for link in &mut slot.0 {
+                if let NodeConnection::There(there) = &mut link.connection
+                    && there.remote.next_deadline() <= now
+                {
+                    there.remote.on_deadline(reactor, now, done);
+                    there.on_notices(&mut self.known, self.membership.barriers(), changes);
+                }
             }
         }
     }
@@ -484,7 +493,8 @@ impl Nodes {
                 NodeConnection::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
-                    there.on_notices(&mut self.known, self.membership.barriers());
+                    let changes = &mut self.changes[node.index()];
+                    there.on_notices(&mut self.known, self.membership.barriers(), changes);
                 }
             }
         }
@@ -498,6 +508,14 @@ impl NodeConnection {
         match self {
             Self::Here(_) => true,
             Self::There(there) => there.remote.takes_jobs(),
+        }
+    }
+
+    /// Whether it broke, or could not be made, and is not up again.
+    fn is_down(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::There(there) => there.remote.is_down(),
         }
     }
 

@@ -4,10 +4,11 @@
 //! joins these views to one state, one line of the log, and the reply to readiness probes. Workers
 //! call it when a state changes, never for a request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_model::NodeId;
+use tidegate_proto::data::LinkKind;
 use tidegate_proto::message::VolumeFault;
 
 /// The state of nodes and volumes over all workers of a gateway.
@@ -23,6 +24,8 @@ struct Reported {
     workers: Vec<WorkerView>,
     /// By node, whether it was logged as unreachable.
     is_reported_away: Vec<bool>,
+    /// Links of single classes that are down in some worker, and were logged so.
+    reported_links: BTreeMap<(NodeId, LinkKind), BTreeSet<usize>>,
     /// By volume, the logged reason why it is not served.
     reported_faults: BTreeMap<String, String>,
 }
@@ -132,23 +135,40 @@ impl Reporter {
         }
     }
 
-    /// Its link to this node is up.
-    pub(crate) fn on_up(&self, node: NodeId) {
+    /// Its link of this kind to this node is up.
+    pub(crate) fn on_up(&self, node: NodeId, kind: LinkKind) {
         let mut state = self.shared.state();
+        let name = &self.shared.nodes[node.index()];
+        if kind != LinkKind::MAIN {
+            if state.on_class_up(self.worker, (node, kind)) {
+                tracing::warn!("the connection for {kind} to node {name} is back");
+            }
+            return;
+        }
         state.set(self.worker, node, LinkState::Up);
         let mut links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
         let is_away = links.any(|link| matches!(link.state, LinkState::Away(_)));
         if !is_away && std::mem::take(&mut state.is_reported_away[node.index()]) {
             // The line that ends a warning has its level, so that an operator sees both.
-            tracing::warn!("node {} is back", self.shared.nodes[node.index()]);
+            tracing::warn!("node {name} is back");
         }
     }
 
-    /// Its link to this node broke, or could not be made.
-    pub(crate) fn on_away(&self, node: NodeId, reason: String) {
+    /// Its link of this kind to this node broke, or could not be made.
+    pub(crate) fn on_away(&self, node: NodeId, kind: LinkKind, reason: String) {
         let mut state = self.shared.state();
+        let name = &self.shared.nodes[node.index()];
+        if kind != LinkKind::MAIN {
+            if state.on_class_down(self.worker, (node, kind)) {
+                tracing::warn!(
+                    "the connection for {kind} to node {name} is down, and other connections \
+                     serve them: {reason}"
+                );
+            }
+            return;
+        }
         if !std::mem::replace(&mut state.is_reported_away[node.index()], true) {
-            tracing::warn!("node {} is away: {reason}", self.shared.nodes[node.index()]);
+            tracing::warn!("node {name} is away: {reason}");
         }
         state.set(self.worker, node, LinkState::Away(reason));
     }
@@ -182,6 +202,24 @@ fn set(reasons: &mut BTreeMap<String, String>, volume: &str, reason: Option<&str
 }
 
 impl Reported {
+    /// A worker's link of one class is up. Returns whether to say so: it was logged as down, and
+    /// the other workers' are up.
+    fn on_class_up(&mut self, worker: usize, link: (NodeId, LinkKind)) -> bool {
+        let Some(workers) = self.reported_links.get_mut(&link) else { return false };
+        workers.remove(&worker);
+        workers.is_empty() && self.reported_links.remove(&link).is_some()
+    }
+
+    /// A worker's link of one class is down. Returns whether to say so: it was not logged yet, and
+    /// neither was the whole node.
+    fn on_class_down(&mut self, worker: usize, link: (NodeId, LinkKind)) -> bool {
+        if self.is_reported_away[link.0.index()] {
+            return false;
+        }
+        let workers = self.reported_links.entry(link).or_default();
+        workers.insert(worker) && workers.len() == 1
+    }
+
     fn set(&mut self, worker: usize, node: NodeId, state: LinkState) {
         if let Some(link) = self.workers[worker].links.get_mut(&node) {
             link.state = state;
@@ -191,6 +229,8 @@ impl Reported {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_model::Class;
+
     use super::*;
 
     #[test]
@@ -204,17 +244,35 @@ mod tests {
             worker.uses(second);
         }
         assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
-        workers[0].on_up(second);
+        workers[0].on_up(second, LinkKind::MAIN);
         assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
-        workers[1].on_up(second);
+        workers[1].on_up(second, LinkKind::MAIN);
         assert_eq!(shared.reasons(), [""; 0], "nothing lies at the other one");
-        workers[1].on_away(second, "gone".into());
+        workers[1].on_away(second, LinkKind::MAIN, "gone".into());
         assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
-        workers[0].on_away(second, "gone".into());
-        workers[0].on_up(second);
+        workers[0].on_away(second, LinkKind::MAIN, "gone".into());
+        workers[0].on_up(second, LinkKind::MAIN);
         assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
-        workers[1].on_up(second);
+        workers[1].on_up(second, LinkKind::MAIN);
         assert_eq!(shared.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn a_link_of_one_class_is_logged_once_when_it_goes_and_comes_in_all_workers() {
+        let mut state = Reported { is_reported_away: vec![false; 2], ..Reported::default() };
+        let [urgent, other] =
+            [0, 1].map(|node| (NodeId(node), LinkKind { class: Class::Urgent, ..LinkKind::MAIN }));
+        assert!(!state.on_class_up(0, urgent), "it was never down");
+        assert_eq!(
+            [0, 1, 1].map(|worker| state.on_class_down(worker, urgent)),
+            [true, false, false]
+        );
+        assert_eq!([0, 1, 1].map(|worker| state.on_class_up(worker, urgent)), [false, true, false]);
+        assert!(state.on_class_down(1, urgent));
+        state.is_reported_away[1] = true;
+        assert!(!state.on_class_down(0, other), "the whole node is away");
+        assert!(!state.on_class_up(0, other));
+        assert_eq!(urgent.1.to_string(), "urgent requests");
     }
 
     #[test]

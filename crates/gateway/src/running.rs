@@ -50,11 +50,11 @@ pub struct Running {
 /// behind a socket may connect later, and where only some volumes are refused the others are
 /// served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, cost } =
+    let common = common(&config)?;
+    let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, .. } =
         config;
     let _span = tracing::error_span!(parent: None, "gateway", gateway = name).entered();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
-    let common = Common::new((cost, limits.patience), &name, &volumes)?;
     let threads = workers.max(1);
     let reachability = Reachability::new(nodes.iter().map(Node::label).collect());
     let names = volumes.iter().filter(|_| !binds.is_empty()).map(|volume| &volume.name[..]);
@@ -108,6 +108,12 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     };
     running.spawn(ready, controller.map(|way| (way, name)))?;
     Ok(running)
+}
+
+/// What the links to nodes have in common.
+fn common(config: &Config) -> io::Result<Common> {
+    let costs = (config.cost, config.limits.patience, config.dscp);
+    Common::new(costs, &config.name, &config.volumes)
 }
 
 /// A register of the tenants of volumes and pools; `is_known` if no policy will be sent.

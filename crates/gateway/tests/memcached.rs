@@ -270,6 +270,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         workers: 1,
         limits: tidegate_gateway::Limits::default(),
         cost: CostModel::default(),
+        dscp: true,
     };
     // One in this process, and all others behind sockets.
     let node = |(number, node): (usize, &tidegate_node::Running)| match number {

@@ -76,6 +76,8 @@ pub struct Cluster {
     /// sleeps, while requests come in short intervals; at most [`Self::BUSY_POLL_MAX`], and never
     /// if zero. The text's default is [`Self::BUSY_POLL`].
     pub busy_poll: Span,
+    /// Whether packets between gateways and nodes have the code point of their class.
+    pub dscp: bool,
     /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
     pub nodes: Vec<Node>,
     /// The data nodes.

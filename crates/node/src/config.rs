@@ -48,6 +48,8 @@ pub struct Config {
     /// Whether requests to a directory or a device have the I/O priority of their class there. By
     /// default they have.
     pub io_priority: bool,
+    /// Whether packets to gateways have the code point of their class. By default they have.
+    pub dscp: bool,
     /// Makes the store as slow as this, for experiments.
     pub speed: Option<Speed>,
 }
@@ -105,6 +107,7 @@ impl Config {
             workers: cores.map_or(1, usize::from),
             busy_poll: Cluster::BUSY_POLL,
             io_priority: true,
+            dscp: true,
             speed: None,
         }
     }

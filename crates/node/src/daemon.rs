@@ -152,7 +152,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         let service = running.service();
         let drain = if running.live.medium.outlives_node() { DRAIN_MAX } else { Span::ZERO };
         let bounds = (config.workers, config.busy_poll, drain);
-        running.server = Some(Server::start(listener, service, config.name, bounds)?);
+        let about = (config.name, config.dscp);
+        running.server = Some(Server::start(listener, service, about, bounds)?);
     }
     Ok(running)
 }

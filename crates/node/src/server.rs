@@ -43,6 +43,9 @@ enum Message {
     Replaced(u64),
     /// The connections that it replaces have ended.
     Fenced(u64),
+    /// The connections of another link that it named have ended: the link's number, and that of the
+    /// last connection.
+    LinkFenced(u64, u32, u64),
 }
 
 /// Counters of the connections to a node's address.
@@ -63,6 +66,8 @@ struct ServerContext {
     fences: Arc<Fences>,
     /// The node's.
     name: String,
+    /// Whether connections get the code point of their class.
+    dscp: bool,
     is_ending: AtomicBool,
     /// How long gateways get replies once the node ends, in nanoseconds; zero if its data end with
     /// it.
@@ -83,7 +88,7 @@ impl Server {
     pub(crate) fn start(
         listener: Listener,
         service: Arc<dyn Service>,
-        name: String,
+        (name, dscp): (String, bool),
         (workers, busy_poll, drain): (usize, Span, Span),
     ) -> io::Result<Self> {
         let shared = Arc::new(ServerContext {
@@ -91,6 +96,7 @@ impl Server {
             service,
             fences: Arc::default(),
             name,
+            dscp,
             is_ending: AtomicBool::new(false),
             drain_ns: AtomicU64::new(drain.0),
             open: AtomicU32::new(0),

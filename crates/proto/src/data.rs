@@ -44,7 +44,7 @@ pub use assembler::{Assembler, Payload};
 pub use identity::{LinkIdentity, LinkKind};
 
 /// The version of these frames and messages.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
@@ -241,6 +241,15 @@ pub enum ToNode {
     /// The second message: which link this is. The node welcomes the gateway once the connections
     /// that this one replaces have ended, and nothing of them is carried out any more.
     Identify(LinkIdentity),
+    /// Ends the connections of another link of the same gateway, up to this one: the gateway has
+    /// lost them, and may not be able to connect that link again. Answered with
+    /// [`FromNode::Fenced`] once nothing of them is carried out any more.
+    Fence {
+        /// The number of the link, not that of the connection's own.
+        link: u32,
+        /// The last of its connections that ends.
+        connection: u64,
+    },
 }
 
 impl ToNode {
@@ -308,6 +317,13 @@ pub enum FromNode {
     /// gateway sends no more, and closes the connection once all are answered. A gateway of a
     /// release without this message closes the connection at once.
     Ending,
+    /// No job of these connections is carried out any more: the answer to [`ToNode::Fence`].
+    Fenced {
+        /// The number of the link.
+        link: u32,
+        /// The last of its connections that has ended.
+        connection: u64,
+    },
 }
 
 /// A part that is open at its node.

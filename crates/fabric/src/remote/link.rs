@@ -54,7 +54,9 @@ impl NodeLink {
         now: Time,
     ) -> io::Result<Self> {
         let stream = settings.way.connect()?;
-        stream.mark(settings.kind.class);
+        if settings.is_marked {
+            stream.mark(settings.kind.class);
+        }
         // Writable means connected; the hello is sent then.
         let interest = Interest { read: true, write: true };
         reactor.add(&stream, token, interest)?;
@@ -155,6 +157,10 @@ impl NodeLink {
         }
     }
 
+    pub(super) fn fence(&mut self, link: u32, connection: u64) {
+        self.send(&ToNode::Fence { link, connection });
+    }
+
     pub(super) fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         self.send(&ToNode::Elsewhere(costs.to_vec()));
     }
@@ -247,6 +253,9 @@ impl NodeLink {
             FromNode::Incarnation { part, incarnation } => {
                 part_of(parts, part)?;
                 notices.push_back(Notice::Incarnation { part, incarnation });
+            }
+            FromNode::Fenced { link, connection } => {
+                notices.push_back(Notice::Fenced { link, connection });
             }
         }
         Ok(())

@@ -312,7 +312,7 @@ fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_i
     commands.iter().for_each(|_| drop(peer.job()));
     drop(peer);
     testbed.until(|testbed| testbed.done.len() == commands.len());
-    let unsettled = [Notice::Unsettled { part: PartNumber(0) }];
+    let unsettled = [Notice::Unsettled { part: PartNumber(0), connection: 1 }];
     let [settled @ .., Notice::Down { .. }] = &notices(&mut testbed)[..] else { panic!("it fell") };
     assert_eq!(settled, unsettled);
     testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
@@ -328,6 +328,31 @@ fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_i
     drop(peer);
     testbed.until(|testbed| !testbed.remote.is_up());
     assert!(matches!(notices(&mut testbed)[..], [Notice::Down { .. }]));
+}
+
+#[test]
+fn a_link_has_the_connections_of_another_one_fenced() {
+    let mut testbed = testbed();
+    assert!(!testbed.remote.fence(4, 7), "it is not up");
+    let mut peer = testbed.connected();
+    while testbed.remote.poll_notice().is_some() {}
+    assert!(testbed.remote.fence(4, 7));
+    testbed.remote.flush(&testbed.reactor, testbed.now, &mut testbed.done);
+    assert_eq!(peer.message(), ToNode::Fence { link: 4, connection: 7 });
+    peer.send(&FromNode::Fenced { link: 4, connection: 7 });
+    let fenced = Notice::Fenced { link: 4, connection: 7 };
+    testbed.until(|testbed| testbed.remote.poll_notice() == Some(fenced.clone()));
+}
+
+#[test]
+fn jobs_that_wait_for_a_link_can_be_taken_for_another_one() {
+    let mut testbed = testbed();
+    (0..3).for_each(|ticket| testbed.submit(ticket, Command::Read));
+    let taken = testbed.remote.take_waiting(|job| job.ticket != 1);
+    assert_eq!(taken.iter().map(|job| job.ticket).collect::<Vec<_>>(), [0, 2]);
+    let mut peer = testbed.connected();
+    assert_eq!(peer.job().0.ticket, 0, "the one that is left");
+    assert!(testbed.done.is_empty());
 }
 
 #[test]

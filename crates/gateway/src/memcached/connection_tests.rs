@@ -105,7 +105,7 @@ impl Scene {
         let reporter = Reachability::new(vec![String::new(); given.nodes]).join();
         let services: Vec<_> =
             (0..given.nodes).map(|_| Node::Here(Arc::new(nodes.clone()))).collect();
-        let costs = (CostModel::Bytes, Limits::default().patience);
+        let costs = (CostModel::Bytes, Limits::default().patience, true);
         let common = Common::new(costs, "g", &[]).unwrap().of_pool(pool.nodes.len());
         let opened = Nodes::open(&services, &[pool.parts()], (&common, &reporter), &reactor);
         let limits = Limits { all_requests: given.requests.0, ..Limits::default() };

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tidegate_fabric::remote::{Notice, Remote};
 use tidegate_fabric::service::Part;
 use tidegate_model::{NodeId, PartNumber};
+use tidegate_proto::data::LinkKind;
 
 use crate::barriers::{Barriers, Cause};
 use crate::parts::VolumeParts;
@@ -15,24 +16,41 @@ use crate::volumes::VolumeIndex;
 pub(super) struct There {
     pub(super) remote: Remote,
     node: NodeId,
-    /// The link that all nodes have. It reports whether the node is reachable; the state of parts
-    /// is reported by each, because any may be the first to reach a new process of the node.
-    is_main: bool,
+    /// The main link, which all nodes have, reports whether the node is reachable; the state of
+    /// parts is reported by each, because any may be the first to reach a new process of the node.
+    kind: LinkKind,
     pub(super) reporter: Reporter,
     /// By number there: the volume and the part.
     pub(super) parts: Vec<(VolumeIndex, Part)>,
-    /// Volumes and parts that jobs which failed with the link may still change.
-    unsettled: Vec<(VolumeIndex, u32)>,
+    /// What jobs which failed with the link may still change.
+    unsettled: Vec<Unsettled>,
+    /// The link over which the last of these connections is being fenced.
+    fenced_over: Option<LinkKind>,
     /// Parts that are open over this link, by number there.
     open: HashSet<PartNumber>,
+}
+
+/// A part that jobs of a lost connection may still change.
+struct Unsettled {
+    volume: VolumeIndex,
+    part: u32,
+    connection: u64,
+}
+
+/// What the notices of a link mean for the other links to its node.
+#[derive(Default)]
+pub(super) struct LinkChanges {
+    /// It is up, or down.
+    pub(super) is_other: bool,
+    /// Another link's connections that the node has fenced, by their number, up to this one.
+    pub(super) fenced: Vec<(u32, u64)>,
 }
 
 impl There {
     /// A link that has the `parts` opened, so that their numbers are those of the list.
     pub(super) fn new(
         mut remote: Remote,
-        node: NodeId,
-        is_main: bool,
+        (node, kind): (NodeId, LinkKind),
         reporter: Reporter,
         parts: Vec<(VolumeIndex, Part)>,
     ) -> Self {
@@ -40,32 +58,39 @@ impl There {
             remote.open(part.clone());
         }
         let (unsettled, open) = (Vec::new(), HashSet::new());
-        Self { remote, node, is_main, reporter, parts, unsettled, open }
+        Self { remote, node, kind, reporter, parts, unsettled, fenced_over: None, open }
     }
 
     /// Takes the notices of the link, and reports them.
-    pub(super) fn on_notices(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
+    pub(super) fn on_notices(
+        &mut self,
+        known: &mut [VolumeParts],
+        barriers: &Barriers,
+        changes: &mut LinkChanges,
+    ) {
         while let Some(notice) = self.remote.poll_notice() {
-            if matches!(notice, Notice::Up { .. }) {
-                for (volume, part) in self.unsettled.drain(..) {
-                    barriers.lower(volume, part, Cause::Link);
-                }
-            }
-            if matches!(notice, Notice::Down { .. }) {
-                for part in self.open.drain() {
-                    let (volume, part) = &self.parts[part.index()];
-                    known[volume.0].on_link_lost(part.index);
-                }
-            }
             match notice {
-                Notice::Unsettled { part } => {
-                    let (volume, part) = &self.parts[part.index()];
-                    barriers.raise(*volume, part.index, Cause::Link);
-                    self.unsettled.push((*volume, part.index));
+                Notice::Unsettled { part, connection } => {
+                    let (volume, part) =
+                        (self.parts[part.index()].0, self.parts[part.index()].1.index);
+                    barriers.raise(volume, part, Cause::Link);
+                    self.unsettled.push(Unsettled { volume, part, connection });
+                    self.fenced_over = None;
                 }
-                Notice::Up { .. } | Notice::Down { .. } if !self.is_main => {}
-                Notice::Up { .. } => self.reporter.on_up(self.node),
-                Notice::Down { reason } => self.reporter.on_away(self.node, reason),
+                Notice::Up { .. } => {
+                    self.settle(u64::MAX, barriers);
+                    self.reporter.on_up(self.node, self.kind);
+                    changes.is_other = true;
+                }
+                Notice::Down { reason } => {
+                    for part in self.open.drain() {
+                        let (volume, part) = &self.parts[part.index()];
+                        known[volume.0].on_link_lost(part.index);
+                    }
+                    self.reporter.on_away(self.node, self.kind, reason);
+                    changes.is_other = true;
+                }
+                Notice::Fenced { link, connection } => changes.fenced.push((link, connection)),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -82,6 +107,32 @@ impl There {
                     self.note(known, part, |known, index| known.on_incarnation(index, incarnation));
                 }
             }
+        }
+    }
+
+    /// No job of the link's connections, up to this one, is carried out any more.
+    pub(super) fn settle(&mut self, connection: u64, barriers: &Barriers) {
+        for settled in self.unsettled.extract_if(.., |it| it.connection <= connection) {
+            barriers.lower(settled.volume, settled.part, Cause::Link);
+        }
+    }
+
+    /// The connection to be fenced over another link, with the number of this link: the last one
+    /// with unsettled jobs, unless the fence is under way.
+    pub(super) fn wants_fence(&self) -> Option<(u32, u64)> {
+        let last = self.unsettled.iter().map(|it| it.connection).max()?;
+        self.fenced_over.is_none().then_some((self.remote.link(), last))
+    }
+
+    /// The fence is under way over a link of this kind.
+    pub(super) fn set_fenced_over(&mut self, kind: LinkKind) {
+        self.fenced_over = Some(kind);
+    }
+
+    /// A link of this kind is down: a fence over it may not have reached the node.
+    pub(super) fn on_other_down(&mut self, kind: LinkKind) {
+        if self.fenced_over == Some(kind) {
+            self.fenced_over = None;
         }
     }
 

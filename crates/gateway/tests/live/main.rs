@@ -102,6 +102,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         workers,
         limits,
         cost: CostModel::Bytes,
+        dscp: true,
     }
 }
 

@@ -51,6 +51,8 @@ struct Inner {
     is_bulk_only: bool,
     /// Behind a socket it welcomes no link.
     withholds_welcomes: bool,
+    /// Behind a socket it does not say of any link that it is fenced.
+    withholds_fences: bool,
     /// Jobs that are cancelled stay, as they do at a device.
     keeps_cancelled: bool,
     /// The reply to requests with keys; that there is nothing if it is empty.
@@ -101,9 +103,19 @@ impl Memory {
         self.inner().is_bulk_only
     }
 
-    /// Whether it welcomes no link for the moment.
-    pub(crate) fn withhold_welcomes(&self, withholds_welcomes: bool) {
-        self.inner().withholds_welcomes = withholds_welcomes;
+    /// Whether it welcomes no link for the moment, and fences none.
+    pub(crate) fn withhold_welcomes(&self, withholds: bool) {
+        let mut inner = self.inner();
+        (inner.withholds_welcomes, inner.withholds_fences) = (withholds, withholds);
+    }
+
+    /// From here on, it fences links.
+    pub(crate) fn release_fences(&self) {
+        self.inner().withholds_fences = false;
+    }
+
+    pub(crate) fn withholds_fences(&self) -> bool {
+        self.inner().withholds_fences
     }
 
     pub(crate) fn withholds_welcomes(&self) -> bool {

@@ -54,6 +54,11 @@ impl Peer {
     pub(crate) fn cut_last(&self) {
         let _ = self.streams.lock().unwrap().last().unwrap().shutdown(std::net::Shutdown::Both);
     }
+
+    /// Ends the connection that came first.
+    pub(crate) fn cut_first(&self) {
+        let _ = self.streams.lock().unwrap().first().unwrap().shutdown(std::net::Shutdown::Both);
+    }
 }
 
 impl Drop for Peer {
@@ -114,7 +119,12 @@ fn serve(mut stream: UnixStream, node: &Memory) {
                     if let ToNode::Carries(carried) = message {
                         kind = carried;
                     }
-                    on_message(&mut *session, &sink, message, node.is_bulk_only());
+                    match message {
+                        ToNode::Fence { link, connection } => {
+                            fence(node.clone(), sink.clone(), (link, connection));
+                        }
+                        _ => on_message(&mut *session, &sink, message, node.is_bulk_only()),
+                    }
                 }
                 RequestHead::Job(head) => jobs.push(job(head, &payload)),
             }
@@ -130,6 +140,16 @@ fn serve(mut stream: UnixStream, node: &Memory) {
         session.submit(&mut jobs, &mut done);
         sink.finished(&mut done);
     }
+}
+
+/// Says that the connections of a link are fenced, once the test lets it.
+fn fence(node: Memory, sink: Arc<PeerSink>, (link, connection): (u32, u64)) {
+    std::thread::spawn(move || {
+        while node.withholds_fences() {
+            std::thread::yield_now();
+        }
+        sink.send_message(&FromNode::Fenced { link, connection });
+    });
 }
 
 fn on_message(session: &mut dyn Session, sink: &PeerSink, message: ToNode, is_bulk_only: bool) {
@@ -156,6 +176,7 @@ fn on_message(session: &mut dyn Session, sink: &PeerSink, message: ToNode, is_bu
         }
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
+        ToNode::Fence { .. } => unreachable!("it is answered by another thread"),
         ToNode::Open { part, volume, index, length, offset, geometry } => {
             let wanted = Part { volume, index, length, offset, geometry };
             let opened = session.open(&wanted);

@@ -45,6 +45,7 @@ struct RawCluster {
     scheduler: Option<Text>,
     cost: Option<Spanned<RawCost>>,
     busy_poll: Option<Text>,
+    dscp: Option<bool>,
     #[serde(default)]
     node: Vec<Spanned<RawNode>>,
     #[serde(default, rename = "data-node")]
@@ -121,6 +122,7 @@ fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
     let default = raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or_default();
     cluster.cost = raw.cost.as_ref().map(cost).transpose()?.unwrap_or_default();
     cluster.busy_poll = busy_poll(raw.busy_poll.as_ref())?;
+    cluster.dscp = raw.dscp.unwrap_or(true);
     // A controller that listens for other machines may have stages alone.
     let has_hosts = cluster.controller.iter().any(|at| matches!(at, Address::Tcp { .. }));
     if raw.node.is_empty() && raw.data_node.is_empty() && !has_hosts {
@@ -686,6 +688,16 @@ mod tests {
         let wanted = "line 1, column 13: busy_poll: 2ms would keep a processor busy for nothing; \
                       use 1ms at most; \"0s\" turns it off";
         assert_eq!(error, wanted);
+    }
+
+    #[test]
+    fn packets_are_marked_unless_the_text_says_no() {
+        let with = |line: &str| {
+            let text = format!("{line}\n[[node]]\nname = \"a\"\nmemory = true\n");
+            Cluster::parse(&text).map(|cluster| cluster.dscp).map_err(|error| error.to_string())
+        };
+        assert_eq!(["", "dscp = true", "dscp = false"].map(with), [Ok(true), Ok(true), Ok(false)]);
+        assert!(with("dscp = 46").is_err());
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) enum Closed {
     Refused(String),
     /// It belongs to a process of the gateway that another one has replaced.
     Denied(Denied),
-    /// A new connection of the gateway replaces it.
+    /// The gateway has lost it, and a new connection replaces or fences it.
     Replaced,
     /// The kernel reports an error.
     Io(io::Error),
@@ -122,6 +122,8 @@ pub(super) struct Connection {
     session: Box<dyn Session>,
     /// The node's.
     name: String,
+    /// Whether it gets the code point of its class.
+    dscp: bool,
     /// The gateway's name, after its hello.
     gateway: Option<String>,
     greeting: Greeting,
@@ -147,7 +149,7 @@ impl Connection {
     pub(super) fn new(
         stream: Stream,
         (sink, session): (Arc<ConnectionSink>, Box<dyn Session>),
-        name: String,
+        (name, dscp): (String, bool),
         fences: Arc<Fences>,
         reactor: &Reactor<Message>,
     ) -> io::Result<Self> {
@@ -159,6 +161,7 @@ impl Connection {
             session,
             tenants: Vec::new(),
             name,
+            dscp,
             gateway: None,
             greeting: Greeting::Hello,
             fences,
@@ -341,6 +344,7 @@ impl Connection {
                 self.carry(kind);
                 Ok(())
             }
+            ToNode::Fence { link, connection } => self.fence(link, connection),
             ToNode::Open { part, .. } if part.index() != self.parts.len() => {
                 Err(Closed::Refused(format!("part {part} was opened out of order")))
             }
@@ -355,7 +359,9 @@ impl Connection {
 
     /// The gateway says which requests this connection is for.
     fn carry(&mut self, kind: LinkKind) {
-        self.stream.mark(kind.class);
+        if self.dscp {
+            self.stream.mark(kind.class);
+        }
         if kind.is_bulk {
             self.session.carry_bulk();
         }
@@ -376,6 +382,20 @@ impl Connection {
         self.greeting = Greeting::Over;
         let (name, release) = (self.name.clone(), env!("CARGO_PKG_VERSION").into());
         self.send(&FromNode::Welcome { version: VERSION, name, release })
+    }
+
+    /// The gateway has lost the connections of another link, up to this one.
+    fn fence(&mut self, link: u32, connection: u64) -> Result<(), Closed> {
+        match self.entered.as_ref().and_then(|entered| entered.fence(link, connection)) {
+            Some(true) => self.on_link_fenced(link, connection),
+            Some(false) => Ok(()),
+            None => Err(Closed::Refused("a connection does not fence its own link".into())),
+        }
+    }
+
+    /// The connections of another link have ended, up to this one.
+    pub(super) fn on_link_fenced(&mut self, link: u32, connection: u64) -> Result<(), Closed> {
+        self.send(&FromNode::Fenced { link, connection })
     }
 
     fn name_tenants(&mut self) -> Result<(), Closed> {

@@ -13,6 +13,10 @@
 //! connection stays here until the last of its requests has returned from the device, however it
 //! ended. The new connection is accepted when all that it replaces have left.
 //!
+//! A gateway that cannot connect a link again, because the network or a limit lets that connection
+//! alone not pass, names the link's last connection over another link of the same process. The node
+//! closes it likewise, and answers when the last of its requests has returned.
+//!
 //! A device that hangs keeps the new connection waiting; the gateway gives up and connects again,
 //! and the node's other gateways notice nothing.
 //!
@@ -46,6 +50,14 @@ struct FenceTable {
     /// By gateway, its processes that were replaced, the last one at the end; and whether that was
     /// logged.
     replaced: BTreeMap<String, Vec<(Uuid, bool)>>,
+    requests: Vec<FenceRequest>,
+}
+
+/// A connection waits until another link's connections have left, up to this one.
+struct FenceRequest {
+    /// The number of the entry that waits.
+    by: u64,
+    last: LinkIdentity,
 }
 
 struct FencedConnection {
@@ -109,6 +121,31 @@ impl Entered {
         own.into_iter().for_each(|own| own.is_waiting = !is_alone);
         is_alone
     }
+
+    /// Closes the connections of another link of the same process, up to this one. Returns whether
+    /// all have left; if not, its worker receives [`Message::LinkFenced`] when they have. None if
+    /// it is its own link.
+    pub(super) fn fence(&self, link: u32, connection: u64) -> Option<bool> {
+        let mut state = lock(&self.fences.0);
+        let own = state.entries.iter().find(|entry| entry.number == self.number)?;
+        let last = LinkIdentity { link, connection, ..own.identity.clone() };
+        if last.is_link_of(&own.identity) {
+            return None;
+        }
+        let fenced = state.entries.iter().filter(|entry| last.fences(&entry.identity));
+        let count = fenced
+            .map(|entry| entry.message_queue.push(Message::Replaced(entry.connection)))
+            .count();
+        if count > 0 {
+            // A later connection includes the earlier ones, so there is one request for each link.
+            let is_other = |request: &FenceRequest| {
+                request.by != self.number || !request.last.is_link_of(&last)
+            };
+            state.requests.retain(is_other);
+            state.requests.push(FenceRequest { by: self.number, last });
+        }
+        Some(count == 0)
+    }
 }
 
 impl Drop for Entered {
@@ -121,6 +158,7 @@ impl Drop for Entered {
         if state.entries.iter().all(|entry| entry.identity.gateway != left) {
             state.replaced.remove(&left);
         }
+        state.answer_requests(self.number);
         let waiting = state.entries.iter().filter(|entry| entry.is_waiting);
         for entry in waiting.filter(|entry| !state.is_behind(entry.number)) {
             entry.message_queue.push(Message::Fenced(entry.connection));
@@ -163,6 +201,20 @@ impl FenceTable {
         let excess = replaced.len().saturating_sub(REPLACED_MAX);
         replaced.drain(..excess);
         Ok(())
+    }
+
+    /// Forgets the requests of an entry that has left, and answers those that waited for it.
+    fn answer_requests(&mut self, left: u64) {
+        let Self { entries, requests, .. } = self;
+        requests.retain(|FenceRequest { by, last }| {
+            let is_fenced = entries.iter().all(|entry| !last.fences(&entry.identity));
+            let own = entries.iter().find(|entry| entry.number == *by);
+            if let Some(own) = own.filter(|_| is_fenced) {
+                let LinkIdentity { link, connection, .. } = *last;
+                own.message_queue.push(Message::LinkFenced(own.connection, link, connection));
+            }
+            !is_fenced && *by != left
+        });
     }
 
     /// Whether a connection that the one with this number replaces is still here.
@@ -217,7 +269,9 @@ mod tests {
             for message in messages {
                 match message {
                     Message::Replaced(number) => replaced.push(number),
-                    Message::Fenced(number) => fenced.push(number),
+                    Message::Fenced(number) | Message::LinkFenced(number, ..) => {
+                        fenced.push(number);
+                    }
                     _ => panic!("no such message comes from here"),
                 }
             }
@@ -259,6 +313,33 @@ mod tests {
         assert_eq!(sink.messages(), NO_MESSAGES);
         drop(second);
         assert_eq!(sink.messages(), [vec![], vec![3, 4]]);
+    }
+
+    #[test]
+    fn a_connection_fences_those_of_another_link_of_its_process() {
+        let mut sink = ConnectionSink::new();
+        let lost = sink.enter(1, identity(1, 2, 4)).unwrap();
+        let main = sink.enter(2, identity(1, 1, 1)).unwrap();
+        let other = sink.enter(3, LinkIdentity { gateway: "h".into(), ..identity(1, 2, 4) });
+        assert_eq!(main.fence(1, 9), None, "its own link");
+        // A connection that is not there was the last of its requests to leave.
+        assert_eq!([main.fence(2, 3), main.fence(3, 4)], [Some(true); 2]);
+        assert_eq!(sink.messages(), NO_MESSAGES);
+        assert_eq!([main.fence(2, 4), main.fence(2, 4)], [Some(false); 2]);
+        assert_eq!(sink.messages(), [vec![1, 1], vec![]]);
+        drop(other);
+        assert_eq!(sink.messages(), NO_MESSAGES);
+        drop(lost);
+        assert_eq!(sink.messages(), [vec![], vec![2]], "one answer");
+        // The link's next connection enters, and is not meant.
+        let next = sink.enter(4, identity(1, 2, 5)).unwrap();
+        assert!(next.is_alone());
+        assert_eq!(main.fence(2, 4), Some(true));
+        assert_eq!(main.fence(2, 5), Some(false));
+        drop(main);
+        assert!(lock(&sink.fences.0).requests.is_empty(), "nothing is kept of those that left");
+        drop(next);
+        assert_eq!(sink.messages(), [vec![4], vec![]]);
     }
 
     #[test]

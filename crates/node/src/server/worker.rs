@@ -167,6 +167,13 @@ impl Worker {
                     });
                     continue;
                 }
+                Message::LinkFenced(number, link, last) => {
+                    self.with(number, |connection, worker| {
+                        connection.on_link_fenced(link, last)?;
+                        connection.serve(&mut worker.jobs, &mut worker.done)
+                    });
+                    continue;
+                }
             };
             if matches!(messages.peek(), Some(Message::Finished(next, _)) if *next == number) {
                 continue;
@@ -243,8 +250,9 @@ impl Worker {
             connection: number,
         });
         let session = self.shared.service.session(sink.clone());
-        let (name, fences) = (self.shared.name.clone(), self.shared.fences.clone());
-        let connection = Connection::new(stream, (sink, session), name, fences, &self.reactor)?;
+        let about = (self.shared.name.clone(), self.shared.dscp);
+        let fences = self.shared.fences.clone();
+        let connection = Connection::new(stream, (sink, session), about, fences, &self.reactor)?;
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.connections.insert(number, connection);
         Ok(())

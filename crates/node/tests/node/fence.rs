@@ -152,6 +152,23 @@ fn bytes_of_a_replaced_connection_that_were_not_read_are_never_carried_out() {
 }
 
 #[test]
+fn a_lost_connection_is_fenced_over_another_link_of_its_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(config(folder.path())).unwrap();
+    let mut lost = stuck(&node, &connection(link(1, 1), 1));
+    let mut other = Gateway::welcomed(&node, &connection(link(1, 2), 1));
+    other.send(&ToNode::Fence { link: 1, connection: 1 });
+    assert_eq!(other.message(), FromNode::Fenced { link: 1, connection: 1 });
+    other.write(0, b"next");
+    other.is_answered();
+    // The replies are read, and the node would go on with the write.
+    while lost.receive().is_some() {}
+    assert_eq!(content(&node), b"next");
+    other.send(&ToNode::Fence { link: 2, connection: 0 });
+    assert!(matches!(other.message(), FromNode::Refused { .. }), "its own link");
+}
+
+#[test]
 fn other_links_and_other_gateways_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let node = start(config(folder.path())).unwrap();

@@ -8,9 +8,12 @@
 //! # Mechanism
 //! Each connection names its gateway, its link, its process, and its number among the connections
 //! of that link. Before a node welcomes a connection it *fences* those that it replaces: reads
-//! nothing more from them, withdraws their requests that wait, and waits for the others.
+//! nothing more from them, withdraws their requests that wait, and waits for the others. A gateway
+//! that cannot connect a link again has its lost connections fenced over another link of the same
+//! process ([`super::ToNode::Fence`]).
 
 use alloc::string::String;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::Class;
@@ -45,9 +48,19 @@ impl LinkKind {
     /// How many kinds there are.
     pub const COUNT: u64 = 8;
 
+    /// The kind of the link that every gateway has to each of its nodes.
+    pub const MAIN: Self = Self { is_bulk: false, class: Class::Medium };
+
     /// Its number, below [`Self::COUNT`], in the order of kinds.
     pub const fn number(self) -> u64 {
         4 * self.is_bulk as u64 + self.class as u64
+    }
+}
+
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = if self.is_bulk { "long " } else { "" };
+        write!(f, "{length}{} requests", self.class)
     }
 }
 
@@ -61,6 +74,11 @@ impl LinkIdentity {
     /// Whether this is the same link, connected later than `earlier`.
     pub fn is_later_than(&self, earlier: &Self) -> bool {
         self.is_link_of(earlier) && self.connection > earlier.connection
+    }
+
+    /// Whether a fence of this link, up to this connection, ends `other`.
+    pub fn fences(&self, other: &Self) -> bool {
+        self.is_link_of(other) && self.connection >= other.connection
     }
 
     /// Whether both are connections of the same link.
@@ -84,6 +102,10 @@ mod tests {
         assert!(of("g", 1, 2, 4).is_later_than(&first));
         for other in [of("g", 1, 2, 3), of("g", 1, 3, 4), of("g", 2, 2, 4), of("h", 1, 2, 4)] {
             assert!(!other.is_later_than(&first), "{other:?}");
+        }
+        assert!([3, 4].into_iter().all(|last| of("g", 1, 2, last).fences(&first)));
+        for other in [of("g", 1, 2, 2), of("g", 1, 3, 4), of("g", 2, 2, 4), of("h", 1, 2, 4)] {
+            assert!(!other.fences(&first), "{other:?}");
         }
         assert!(of("g", 2, 2, 3).is_of_other_process(&first));
         for other in [of("g", 1, 3, 4), of("h", 2, 2, 3)] {

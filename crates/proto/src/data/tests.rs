@@ -33,8 +33,8 @@ fn tag() -> Tag {
 }
 
 #[test]
-fn golden_frames_of_version_four() {
-    assert_eq!(VERSION, 4, "a new version needs new golden frames beside these");
+fn golden_frames_of_version_five() {
+    assert_eq!(VERSION, 5, "a new version needs new golden frames beside these");
     let job = JobHead {
         ticket: 0x1122_3344_5566_7788,
         tag: tag(),
@@ -63,7 +63,7 @@ fn golden_frames_of_version_four() {
 }
 
 #[test]
-fn golden_messages_of_version_four() {
+fn golden_messages_of_version_five() {
     fn payload<H: Head, M: Serialize>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
         encode::<H, M>(message, &mut out).unwrap();
@@ -88,6 +88,8 @@ fn golden_messages_of_version_four() {
     let golden = b"\x07\x01g0123456789abcdef\xac\x02\x02";
     assert_eq!(payload::<RequestHead, _>(&identify), golden);
     assert_eq!(decode::<ToNode>(golden), Ok(identify));
+    let fence = ToNode::Fence { link: 300, connection: 2 };
+    assert_eq!(payload::<RequestHead, _>(&fence), b"\x08\xac\x02\x02");
     let open = ToNode::Open {
         part: PartNumber(1),
         volume: "v".into(),
@@ -115,6 +117,8 @@ fn golden_messages_of_version_four() {
     let changed = FromNode::Incarnation { part: PartNumber(3), incarnation: 300 };
     assert_eq!(payload::<ReplyHead, _>(&changed), b"\x04\x03\xac\x02");
     assert_eq!(payload::<ReplyHead, _>(&FromNode::Ending), b"\x05");
+    let fenced = FromNode::Fenced { link: 300, connection: 2 };
+    assert_eq!(payload::<ReplyHead, _>(&fenced), b"\x06\xac\x02\x02");
     assert_eq!(decode::<FromNode>(b"\x03\x00"), Err(FrameError::Message));
 }
 
