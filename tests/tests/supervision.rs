@@ -59,21 +59,6 @@ fn a_program_runs_although_the_disk_behind_standard_error_is_full() {
     assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"done\n"[..]));
 }
 
-/// A program that reads messages as JSON finds no other line. Without a controller there is one.
-#[test]
-fn messages_of_a_run_are_lines_of_json() {
-    let bed = Bed::empty();
-    let output = bed.tidegate(&["run", "--json", "--report", "--", "true"]).output().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stderr).unwrap();
-    let warning = |line: &str| {
-        let value: serde_json::Value = serde_json::from_str(line).unwrap();
-        value["warning"].as_str().unwrap().to_owned()
-    };
-    let warnings: Vec<String> = text.lines().map(warning).collect();
-    assert!(warnings.iter().any(|it| it.contains("running without limits")), "{warnings:?}");
-}
-
 #[test]
 fn programs_in_another_pid_namespace_leave_no_supervisor_behind() {
     if !has_namespaces() {

@@ -136,8 +136,11 @@ fn more_threads_than_slots_all_pass() {
         first.complete(1);
     });
     assert_eq!(passed(stage), 601);
-    let gate = &stage.layout().gates[0];
-    assert_eq!(gate.delayed.load(Ordering::Relaxed), 600, "and every wait is counted");
+    // A thread that comes late, or is slow to sleep, may find its permit there.
+    let delayed = stage.layout().gates[0].delayed.load(Ordering::Relaxed);
+    let waiting = stage.layout().channels[0].waiting.sparse();
+    let waits = waiting.iter().map(|(_, count)| count).sum::<u64>();
+    assert!((1..=600).contains(&delayed) && delayed == waits, "{delayed} at the gate, {waits}");
     assert_eq!(stage.layout().bypasses[tidegate_stage::Bypass::QueueFull as usize].operations(), 0);
 }
 
