@@ -115,7 +115,8 @@ impl Solutions {
         division.stand_by(&capacities);
         self.allow(&mut division, tenants, &capacities);
         let _ = division.settle(tenants);
-        if awake.is_pattern_new(when, nodes, &capacities) {
+        let pattern = nodes.iter().zip(&capacities).map(|(node, left)| (node.is_open, *left > 0));
+        if awake.is_pattern_new(when, pattern.collect()) {
             let is_awake = |tenant: &usize| who.binary_search(tenant).is_ok();
             let others: Vec<usize> = (0..tenants.len()).filter(|it| !is_awake(it)).collect();
             // They have no demand, so there is nothing to solve.

@@ -33,12 +33,11 @@ use alloc::vec::Vec;
 
 use tidegate_model::TenantIndex;
 
-use super::allocate::NodeCapacity;
 use super::bounds::{TenantBounds, When};
 
 /// For each node, whether it can be sent counts, and whether it has capacity left by the division
 /// of reservations.
-type Pattern = Vec<(bool, bool)>;
+pub(super) type Pattern = Vec<(bool, bool)>;
 
 /// The tenants that are awake, by index. See the head of this file.
 #[derive(Debug, Default)]
@@ -91,17 +90,11 @@ impl Awake {
 
     /// Whether tenants that rest are to be divided for a period, since the pattern is another one
     /// than when they were. Takes in the new one.
-    pub(super) fn is_pattern_new(
-        &mut self,
-        when: When,
-        nodes: &[NodeCapacity],
-        left: &[u64],
-    ) -> bool {
-        let pattern = nodes.iter().zip(left).map(|(node, left)| (node.is_open, *left > 0));
-        let pattern: Option<Pattern> = Some(pattern.collect());
-        let is_new = self.divided[when as usize] != pattern;
-        self.divided[when as usize] = pattern;
-        is_new
+    pub(super) fn is_pattern_new(&mut self, when: When, pattern: Pattern) -> bool {
+        let divided = &mut self.divided[when as usize];
+        let is_same = divided.as_ref() == Some(&pattern);
+        *divided = Some(pattern);
+        !is_same
     }
 
     /// The next period begins, and `tenants` have begun it: those that can rest do.

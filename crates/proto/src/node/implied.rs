@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use tidegate_model::Span;
-use tidegate_model::cost::{BYTES_PER_TOKEN, Implied};
+use tidegate_model::cost::Implied;
 use tidegate_model::gate::Unit;
 
 use super::tenant::Tenant;
@@ -84,14 +84,6 @@ impl ImpliedReservations {
         } else {
             self.lone.iter().copied().filter(is_changed).collect()
         }
-    }
-}
-
-/// Tokens of a unit as amounts: operations, or bytes.
-pub(super) const fn amount(unit: Unit, tokens: u64) -> u64 {
-    match unit {
-        Unit::Operations => tokens,
-        Unit::Bytes => tokens.saturating_mul(BYTES_PER_TOKEN),
     }
 }
 

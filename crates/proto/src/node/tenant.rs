@@ -21,7 +21,6 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, TenantIndex, Time, Waits};
 
-use super::implied::amount;
 use super::shards::SlotGrant;
 use crate::cluster::message::{NodeReport, Share, TenantPlan, TenantReport, UNITS};
 use crate::data::pieces::PIECE;
@@ -290,6 +289,14 @@ fn add(
     }
     if is_complete && served_before > 0 {
         before.push((numbers.tenant, served_before));
+    }
+}
+
+/// Tokens of a unit as amounts: operations, or bytes.
+const fn amount(unit: Unit, tokens: u64) -> u64 {
+    match unit {
+        Unit::Operations => tokens,
+        Unit::Bytes => tokens.saturating_mul(BYTES_PER_TOKEN),
     }
 }
 

@@ -435,8 +435,8 @@ mod tests {
         );
     }
 
-    /// Nodes `a` and `b` can do 100 each. Tenants `oltp` and `web` of a group reach `a` and `b`, and
-    /// `ci` reaches `a`.
+    /// Nodes `a` and `b` can do 100 each. Tenants `oltp` and `web` of a group reach `a` and `b`,
+    /// and `ci` reaches `a`.
     #[test]
     fn nodes_refuse_the_reservation_of_a_group() {
         let cluster = r#"
@@ -459,7 +459,8 @@ mod tests {
             let tenant =
                 |name: &str, rate: &str| format!("[[tenant]]\nname = {name:?}\n{}", on(rate));
             let member = |name: &str, rate: &str| tenant(name, rate) + "group = \"g\"\n";
-            let policy = "[[resource]]\nname = \"cluster\"\n[[group]]\nname = \"g\"\n".to_string()
+            let head = "[[resource]]\nname = \"cluster\"\n[[group]]\nname = \"g\"\n";
+            let policy = head.to_string()
                 + &on(group)
                 + &member("oltp", oltp)
                 + &member("web", web)
@@ -478,19 +479,15 @@ mod tests {
         assert_eq!(refused("170 iops", ["70 iops", "", "30 iops"]), [""; 0]);
         assert_eq!(
             refused("170 iops", ["80 iops", "", "30 iops"]),
-            [
-                "node a can do 100 iops; oltp and ci are promised 110 iops there; lower reservations \
-              there by 10 iops, or lay volumes over other nodes"
-            ]
+            ["node a can do 100 iops; oltp and ci are promised 110 iops there; lower \
+                 reservations there by 10 iops, or lay volumes over other nodes"]
         );
         // The same in bytes, of which a tenant that reserves operations alone has no part.
         assert_eq!(refused("200MiB/s", ["", "", ""]), [""; 0]);
         assert_eq!(
             refused("101MiB/s", ["", "9 iops", ""]),
-            [
-                "node a can do 100MiB/s; group g is promised 101MiB/s there; lower reservations there \
-              by 1MiB/s, or lay volumes over other nodes"
-            ]
+            ["node a can do 100MiB/s; group g is promised 101MiB/s there; lower \
+                 reservations there by 1MiB/s, or lay volumes over other nodes"]
         );
     }
 

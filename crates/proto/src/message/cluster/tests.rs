@@ -64,7 +64,8 @@ fn golden_bytes_from_a_controller() {
         ],
     };
     let golden = b"\x02\x07\xac\x02\x05\x01\x01\x06\x01\x03\x02\xc8\
-                   \x01\xac\x02\x00\x02\x02kv\x64\x01\x64\x01\x01\x00\x01\x01b\xc0\x84\x3d\x00\x64\x00";
+                   \x01\xac\x02\x00\
+                   \x02\x02kv\x64\x01\x64\x01\x01\x00\x01\x01b\xc0\x84\x3d\x00\x64\x00";
     is(&ToNode::Plan(plan), golden);
     let collect = ToNode::Collect { round_id: ROUND_ID, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
