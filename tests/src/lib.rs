@@ -11,6 +11,7 @@ pub mod bed;
 pub mod built;
 pub mod cluster;
 pub mod fuzz;
+pub mod loop_device;
 pub mod nbd;
 pub mod process;
 pub mod proxy;

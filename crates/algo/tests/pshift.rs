@@ -190,7 +190,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut solver = Solver::new(empty.clone());
     assert_eq!(solver.set(0, 1, &[(0, 1), (1, 1)]), Err(Refused::Full { capacity: 1 }));
     assert_eq!(solver.set(0, 1, &[(7, 1)]), Err(Refused::NoSuchServer { server: 7 }));
-    assert_eq!(solver.into_configuration(), empty);
+    assert_eq!(*solver.configuration(), empty);
 }
 
 #[test]

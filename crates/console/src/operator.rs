@@ -89,7 +89,7 @@ impl Operator {
 /// If it is none.
 pub fn read<T: DeserializeOwned>(answer: &str) -> Result<T, Failure> {
     serde_json::from_str(answer).map_err(|error| {
-        Failure::new(Code::Failure, "the controller's answer makes no sense")
+        Failure::new(Code::Failure, "the controller's answer cannot be read")
             .cause(error)
             .help("run the command line and the controller from the same release of Tidegate")
     })

@@ -81,11 +81,11 @@ pub fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
 /// The failure for a text in which all of this is wrong.
 pub fn all_invalid(name: &str, text: &str, errors: &[TextError]) -> Failure {
     let failures = errors.iter().map(|error| invalid(name, text, error));
-    let none = || Failure::new(Code::Invalid, format!("{name} makes no sense"));
+    let none = || Failure::new(Code::Invalid, format!("{name} is invalid"));
     Failure::all(failures).unwrap_or_else(none)
 }
 
-/// The failure for a text that makes no sense, shown with the place that is wrong.
+/// The failure for an invalid text, shown with the place that is wrong.
 pub fn invalid(name: &str, text: &str, error: &TextError) -> Failure {
     match error.fix.as_str() {
         "" => wrong(name, text, &error.message, Some(error.span.clone())),

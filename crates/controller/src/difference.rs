@@ -294,7 +294,7 @@ fn match_text(policy: &Policy, rule: &Match) -> String {
     }
     let class = rule.class.map(|class| format!(" as {class}")).unwrap_or_default();
     let what = if parts.is_empty() { "everything".into() } else { parts.join(", ") };
-    format!("{what} to {}{class}", target.map_or("nobody", String::as_str))
+    format!("{what} to {}{class}", target.map_or("no tenant", String::as_str))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) const fn node_command(command: nbd::Command) -> Command {
 /// The error reply for a node's fault.
 pub(crate) const fn refusal(fault: Fault) -> Refusal {
     let (errno, message) = match fault {
-        Fault::Invalid => (Errno::Invalid, "the node finds that the request makes no sense"),
+        Fault::Invalid => (Errno::Invalid, "the node refuses the request as invalid"),
         Fault::ReadOnly => (Errno::Perm, "the store may not be written"),
         Fault::NoSpace => (Errno::NoSpace, "the store is full"),
         Fault::Unsupported => (Errno::Unsupported, "the store cannot do this"),
@@ -47,7 +47,7 @@ mod tests {
         for (fault, number, word) in [
             (Fault::ReadOnly, 1, "may not be written"),
             (Fault::Io, 5, "is away, or its store is broken"),
-            (Fault::Invalid, 22, "makes no sense"),
+            (Fault::Invalid, 22, "as invalid"),
             (Fault::NoSpace, 28, "is full"),
             (Fault::Unsupported, 95, "cannot do this"),
             (Fault::Ending, 108, "is ending"),

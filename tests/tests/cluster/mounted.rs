@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tidegate_tests::cluster::{Cluster, directories, volume};
+use tidegate_tests::loop_device::LoopDevice;
 use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{eventually, tools, tree, wait_for};
 
@@ -16,7 +17,7 @@ use super::OPEN;
 struct Mount {
     folder: PathBuf,
     fuse: Option<Running>,
-    device: Option<String>,
+    device: Option<LoopDevice>,
     is_mounted: bool,
 }
 
@@ -34,13 +35,7 @@ impl Mount {
         mount.fuse = Some(process::spawn(&mut command));
         let file = mount.folder.join("nbd");
         eventually("the volume as a file", || file.exists());
-        let arguments = ["--find", "--show", "--direct-io=on", &file.display().to_string()];
-        let outcome = run("losetup", &arguments);
-        if outcome.code != Some(0) {
-            tools::skipped(&format!("no loop device: {}", outcome.complaint()));
-            return None;
-        }
-        mount.device = Some(outcome.stdout.trim().to_owned());
+        mount.device = Some(LoopDevice::attach(&file)?);
         Some(mount)
     }
 
@@ -49,7 +44,7 @@ impl Mount {
     }
 
     fn device(&self) -> &str {
-        self.device.as_deref().expect("a device")
+        self.device.as_ref().expect("a device").path()
     }
 
     fn mount(&mut self, root: &Path) {
@@ -83,9 +78,7 @@ impl Drop for Mount {
         if self.is_mounted {
             run("umount", &[self.device()]);
         }
-        if let Some(device) = &self.device {
-            run("losetup", &["--detach", device]);
-        }
+        drop(self.device.take());
         if let Some(fuse) = self.fuse.take() {
             // The kernel lets go of a detached device when whoever still looks at it is done.
             let folder = self.folder.display().to_string();

@@ -2,41 +2,18 @@
 //! requests shows.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
+use tidegate_tests::loop_device::LoopDevice;
 use tidegate_tests::{eventually, process, tools};
 
-/// A loop device on a file; it is detached at the end.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    /// None where this kernel has no loop device to give.
-    fn attach(file: &Path) -> Option<Self> {
-        fs::File::create(file).unwrap().set_len(16 << 20).unwrap();
-        let mut command = Command::new(tools::want("losetup")?);
-        let arguments = ["--find", "--show", "--direct-io=on"];
-        let outcome = process::run(command.args(arguments).arg(file));
-        if outcome.code != Some(0) {
-            tools::skipped(&format!("no loop device: {}", outcome.complaint()));
-            return None;
-        }
-        Some(Self(outcome.stdout.trim().to_owned()))
-    }
-
-    /// Its numbers, as the kernel's trace has them: `7,3`.
-    fn numbers(&self) -> String {
-        let name = Path::new(&self.0).file_name().unwrap().to_string_lossy().into_owned();
-        let numbers = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap();
-        numbers.trim().replace(':', ",")
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        process::run(Command::new("losetup").args(["--detach", &self.0]));
-    }
+/// The numbers of a device, as the kernel's trace has them: `7,3`.
+fn numbers(device: &LoopDevice) -> String {
+    let name = device.path().trim_start_matches("/dev/");
+    let numbers = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap();
+    numbers.trim().replace(':', ",")
 }
 
 /// The kernel's trace of requests to block devices, in an instance of its own.
@@ -107,11 +84,16 @@ fn requests_have_the_priority_of_their_class_at_the_device() {
         classes.map(|class| format!("[[tenant]]\nname = \"{class}\"\nclass = \"{class}\"\n"));
     let mut cluster = Cluster::new("[[node]]\nname = \"a\"\nmemory = true\n", &policy.concat());
     let files = ["with", "without"].map(|name| cluster.bed().path(name));
-    let [Some(with), Some(without)] = files.map(|file| LoopDevice::attach(&file)) else { return };
+    let [Some(with), Some(without)] = files.map(|file| {
+        fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
+        LoopDevice::attach(&file)
+    }) else {
+        return;
+    };
     let folder = cluster.bed().subfolder("trace");
     let Some(trace) = Trace::start(folder) else { return };
     let node = |name: &str, device: &LoopDevice, more: &str| {
-        format!("[[node]]\nname = \"{name}\"\ndevice = {:?}\n{more}", device.0)
+        format!("[[node]]\nname = \"{name}\"\ndevice = {:?}\n{more}", device.path())
     };
     let nodes = node("a", &with, "") + &node("b", &without, "io_priority = false\n");
     let gateway = format!("[[gateway]]\nname = {GATEWAY:?}\nnbd = \"unix:{GATEWAY}.sock\"\n");
@@ -130,14 +112,14 @@ fn requests_have_the_priority_of_their_class_at_the_device() {
         let mut client = cluster.enter(class);
         trace.clear();
         client.read(0, 4096).unwrap();
-        eventually("the read is traced", || !trace.priorities(&with.numbers()).is_empty());
-        assert_eq!(trace.priorities(&with.numbers()), [expected], "{class}");
+        eventually("the read is traced", || !trace.priorities(&numbers(&with)).is_empty());
+        assert_eq!(trace.priorities(&numbers(&with)), [expected], "{class}");
     }
     let mut client = cluster.enter("plain");
     trace.clear();
     client.read(0, 4096).unwrap();
-    eventually("the read is traced", || !trace.priorities(&without.numbers()).is_empty());
+    eventually("the read is traced", || !trace.priorities(&numbers(&without)).is_empty());
     // A thread that has set none: older kernels trace that, newer ones the level they take for it.
-    let found = trace.priorities(&without.numbers());
+    let found = trace.priorities(&numbers(&without));
     assert!(found == ["none,0"] || found == ["be,4"], "{found:?}, where it is switched off");
 }

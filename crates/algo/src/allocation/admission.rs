@@ -1,4 +1,5 @@
-//! Whether a cluster's nodes can keep what a policy promises.
+//! Admission of promises to a cluster of storage nodes: checks by a maximum flow whether the nodes
+//! can keep all of them.
 //!
 //! # Problem
 //! A tenant is promised operations per second, and sends its requests to the nodes on which its
@@ -248,8 +249,8 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     for (name, tenant) in owned.chain(cluster.pools.iter().map(|pool| (&pool.name, &pool.tenant))) {
         if policy.tenant_named(tenant).is_none() {
             warnings.push(format!(
-                "{name} belongs to {tenant}, which is no tenant of the policy; its requests are \
-                 nobody's"
+                "{name} belongs to {tenant}, which is no tenant of the policy; its requests have \
+                 no tenant"
             ));
         }
     }
@@ -513,8 +514,8 @@ mod tests {
              not checked",
             "d does not say what it can do, so promises there are not checked; add capacity = \
              \"20k iops\", for example",
-            "www belongs to web, which is no tenant of the policy; its requests are nobody's",
-            "cache belongs to web, which is no tenant of the policy; its requests are nobody's",
+            "www belongs to web, which is no tenant of the policy; its requests have no tenant",
+            "cache belongs to web, which is no tenant of the policy; its requests have no tenant",
         ];
         assert_eq!(warnings(&policy, &Cluster::parse(CLUSTER).unwrap()), golden);
     }

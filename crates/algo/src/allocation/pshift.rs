@@ -282,12 +282,6 @@ impl Solver {
         &self.configuration
     }
 
-    /// Gives the configuration back.
-    #[must_use]
-    pub fn into_configuration(self) -> Configuration {
-        self.configuration
-    }
-
     /// Divides all tokens anew, whatever was given before.
     pub fn solve(&mut self) -> SolverReport {
         self.start();

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     dry_run: bool,
 
-    /// Refuse unless this revision is in force, so that nobody's change is overwritten unseen
+    /// Refuse unless this revision is in force, so that no other change is overwritten unseen
     #[arg(long, value_name = "REVISION", env = "TIDEGATE_EXPECT", hide_env_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     expect: Option<u64>,

@@ -303,7 +303,7 @@ fn render(line: &CertificateRow) -> String {
     match &names[..] {
         [] => format!(
             "{verb} {certificate}: {holder}, for every machine and for clients\n     {key}: to \
-             sign with; whoever has it can let anybody in, so it stays here\n"
+             sign with; its owner can admit any client, so it stays here\n"
         ),
         [_, hosts @ ..] => {
             let at = match hosts {

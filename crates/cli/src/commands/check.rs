@@ -1,4 +1,4 @@
-//! `tidegate check`: is this a policy, and can it be kept?
+//! `tidegate check`: checks a policy, and whether its promises can be kept.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -414,8 +414,8 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
         }
         warnings.push(match files {
             None => format!(
-                "{name} is reserved, but without a budget of it nobody is held back to keep the \
-                 reservation; add budget = \"{example}\", for example"
+                "{name} is reserved, but without a budget of it no tenant is held back to keep \
+                 the reservation; add budget = \"{example}\", for example"
             ),
             Some(files) => format!(
                 "{name} is reserved on {files}, which states no capacity in it, so no tenant is \
@@ -424,7 +424,7 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
         });
     }
     if policy.tenants.is_empty() {
-        warnings.push("there is no tenant, so nobody is promised anything".into());
+        warnings.push("the policy has no tenant and promises nothing".into());
     }
     if let Some(cluster) = cluster {
         warnings.extend(admission::warnings(policy, &cluster.cluster));

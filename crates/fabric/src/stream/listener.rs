@@ -70,7 +70,7 @@ impl fmt::Display for BindError {
             ),
             Self::Public(address) => write!(
                 f,
-                "{address} can be reached from other machines, and whoever reaches it may do \
+                "{address} can be reached from other machines, and any host that reaches it may do \
                  anything; add [tls] to the cluster's file, or listen on 127.0.0.1"
             ),
             Self::Folder(address, error) => {

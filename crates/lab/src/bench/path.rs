@@ -20,14 +20,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use tidegate_model::Span;
 
 use super::Row;
 use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::child::{Child, Start};
-use crate::experiment::fio;
+use crate::experiment::fio::{self, FioOutput};
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -203,43 +202,15 @@ fn reads(depth: u32, length: Span, output_path: &Path) -> String {
 }
 
 fn parse(text: &str, cpu_us: f64) -> Option<FioFigures> {
-    #[derive(Deserialize)]
-    struct Report {
-        jobs: Vec<FioJob>,
-    }
-    #[derive(Deserialize)]
-    struct FioJob {
-        read: FioSide,
-        error: i64,
-    }
-    #[derive(Deserialize)]
-    struct FioSide {
-        iops: f64,
-        total_ios: f64,
-        runtime: f64,
-        clat_ns: Latency,
-    }
-    #[derive(Deserialize)]
-    struct Latency {
-        percentile: Percentiles,
-    }
-    #[derive(Deserialize)]
-    struct Percentiles {
-        #[serde(rename = "50.000000")]
-        p50: f64,
-        #[serde(rename = "99.000000")]
-        p99: f64,
-    }
-    let report: Report = serde_json::from_str(&text[text.find('{')?..]).ok()?;
-    let [FioJob { read, error: 0 }] = &report.jobs[..] else { return None };
+    let reads = FioOutput::parse(text)?.reads()?;
+    let iops = reads.iops?;
     // Requests of the ramp cost processor time and are not counted: the rate is the same.
-    let all = read.iops * (read.runtime + 100.0) / 1_000.0;
-    let Percentiles { p50, p99 } = read.clat_ns.percentile;
-    (read.total_ios > 0.0).then_some(FioFigures {
-        iops: read.iops,
+    let all = iops * (reads.runtime? as f64 + 100.0) / 1_000.0;
+    (reads.total_ios? > 0).then_some(FioFigures {
+        iops,
         cpu_us: cpu_us / all,
-        p50_us: p50 / 1_000.0,
-        p99_us: p99 / 1_000.0,
+        p50_us: reads.clat_ns.percentile("50.000000")? / 1_000.0,
+        p99_us: reads.clat_ns.percentile("99.000000")? / 1_000.0,
     })
 }
 

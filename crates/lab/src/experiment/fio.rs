@@ -1,5 +1,6 @@
 //! fio, the program that all tenants run: its arguments, and its report.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -88,31 +89,91 @@ pub(crate) fn read_report(report_path: &Path) -> Result<FioReport, Failure> {
 
 /// The failure of a report that is none.
 pub(crate) fn senseless() -> Failure {
-    Failure::new(Code::Failure, "fio's report makes no sense")
+    Failure::new(Code::Failure, "fio's report cannot be read")
         .help("run `fio --version`: releases from 3.0 on are known to work")
 }
 
 fn parse(text: &str) -> Option<FioReport> {
-    #[derive(Deserialize)]
-    struct Report {
-        jobs: Vec<FioJob>,
+    let reads = FioOutput::parse(text)?.reads()?;
+    Some(FioReport { bytes: reads.io_bytes?, rate: Rate(reads.bw_bytes?) })
+}
+
+/// A report of fio in JSON, as far as it is read here: what its jobs did since they began.
+#[derive(Deserialize)]
+pub(crate) struct FioOutput {
+    /// The time of the report, in milliseconds since 1970.
+    pub(crate) timestamp_ms: Option<u64>,
+    pub(crate) jobs: Vec<FioJob>,
+}
+
+/// One job, or all processes of a job together.
+#[derive(Deserialize)]
+pub(crate) struct FioJob {
+    #[serde(default)]
+    pub(crate) jobname: String,
+    /// The number of the error that ended it; zero for none.
+    #[serde(default)]
+    pub(crate) error: i64,
+    pub(crate) read: FioSide,
+    #[serde(default)]
+    pub(crate) write: FioSide,
+    #[serde(default)]
+    pub(crate) trim: FioSide,
+}
+
+/// Requests of one direction. What fio did not write is none.
+#[derive(Default, Deserialize)]
+pub(crate) struct FioSide {
+    pub(crate) io_bytes: Option<u64>,
+    /// Bytes per second.
+    pub(crate) bw_bytes: Option<u64>,
+    /// Requests per second.
+    pub(crate) iops: Option<f64>,
+    pub(crate) total_ios: Option<u64>,
+    /// How long it ran, in milliseconds.
+    pub(crate) runtime: Option<u64>,
+    /// From the submission of a request to its completion.
+    #[serde(default)]
+    pub(crate) clat_ns: FioLatency,
+    /// From the start of a request to its completion.
+    #[serde(default)]
+    pub(crate) lat_ns: FioLatency,
+}
+
+/// Latencies, in nanoseconds.
+#[derive(Default, Deserialize)]
+pub(crate) struct FioLatency {
+    pub(crate) mean: Option<f64>,
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
+}
+
+impl FioLatency {
+    /// The quantile that fio calls so, for example `99.900000`.
+    pub(crate) fn percentile(&self, name: &str) -> Option<f64> {
+        self.percentile.get(name).copied()
     }
-    #[derive(Deserialize)]
-    struct FioJob {
-        read: FioSide,
-        #[serde(default)]
-        error: i64,
+}
+
+impl FioOutput {
+    /// The reports of a text. Notes of fio's may come before them.
+    pub(crate) fn all(text: &str) -> impl Iterator<Item = Option<Self>> {
+        let text = &text[text.find('{').unwrap_or(text.len())..];
+        serde_json::Deserializer::from_str(text).into_iter().map(Result::ok)
     }
-    #[derive(Deserialize)]
-    struct FioSide {
-        io_bytes: u64,
-        bw_bytes: u64,
+
+    /// The first report of a text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::all(text).next()?
     }
-    // Notes of fio's may come before the report.
-    let start = text.find('{')?;
-    let report: Report = serde_json::from_str(&text[start..]).ok()?;
-    let [FioJob { read, error: 0 }] = &report.jobs[..] else { return None };
-    Some(FioReport { bytes: read.io_bytes, rate: Rate(read.bw_bytes) })
+
+    /// The reads of the only job; none if there are more, or there was an error.
+    pub(crate) fn reads(self) -> Option<FioSide> {
+        let [FioJob { read, error: 0, .. }] = <[FioJob; 1]>::try_from(self.jobs).ok()? else {
+            return None;
+        };
+        Some(read)
+    }
 }
 
 /// fio's name and release.

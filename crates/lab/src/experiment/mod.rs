@@ -41,6 +41,7 @@ mod files;
 pub(crate) mod fio;
 pub(crate) mod haechi;
 mod live;
+pub(crate) mod loop_device;
 mod machine;
 pub(crate) mod moments;
 pub(crate) mod pace;

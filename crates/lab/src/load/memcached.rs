@@ -103,7 +103,7 @@ impl Dialect for Memcached {
         let Some(&(slot, kind)) = self.in_flight.front() else {
             return match input.is_empty() {
                 true => Ok(Decoded::Nothing),
-                false => Err("the server says something that nobody asked for".into()),
+                false => Err("the server sent a reply without a request".into()),
             };
         };
         let shape = if kind == Direction::Read { Shape::Values } else { Shape::Line };

@@ -454,7 +454,7 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> ReadResult
     }
     if nbd.is_none() && memcached.is_none() {
         let fix = "write nbd = \"HOST:PORT\", memcached = \"HOST:PORT\", or both";
-        return wrong(raw.name.span(), format!("gateway: {name} is open to nobody"), fix);
+        return wrong(raw.name.span(), format!("gateway: {name} has no listener"), fix);
     }
     Ok(Gateway { name, nbd, is_tls_required, memcached })
 }
@@ -613,7 +613,7 @@ mod tests {
         let closed = FULL.replacen("nbd = \"127.0.0.1:10809\"", "", 1);
         let closed = closed.replacen("memcached = \"127.0.0.1:11212\"", "", 1);
         let error = Cluster::parse(&closed).unwrap_err().to_string();
-        assert!(error.contains("gateway: g is open to nobody; write nbd ="), "{error}");
+        assert!(error.contains("gateway: g has no listener; write nbd ="), "{error}");
         let error = Cluster::parse("").unwrap_err().to_string();
         assert_eq!(
             error,
@@ -739,8 +739,8 @@ mod tests {
         let open = FULL.replacen(guard, "", 1).replacen(", \"127.0.0.1:7270\"", "", 1);
         let error_of = |text: &str| Cluster::parse(text).unwrap_err().to_string();
         let error = error_of(&open);
-        let wanted = "address: 10.0.0.2:7271 can be reached from other machines; whoever can reach \
-                      it may do anything; add [tls], or use 127.0.0.1";
+        let wanted = "address: 10.0.0.2:7271 can be reached from other machines; any host that \
+                      reaches it may do anything; add [tls], or use 127.0.0.1";
         assert!(error.contains(wanted), "{error}");
         let open = open.replacen("10.0.0.2:7271", "unix:b.sock", 1);
         let error = error_of(&open.replacen("127.0.0.1:10809", "0.0.0.0:10809", 1));

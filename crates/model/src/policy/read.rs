@@ -294,7 +294,7 @@ fn users(raw: &RawTenant) -> ReadResult<Vec<String>> {
     for user in &users.0 {
         let bare = user.strip_prefix(CERTIFICATE).unwrap_or(user);
         if bare.is_empty() || bare.contains(':') {
-            let message = format!("users: {user:?} is nobody's name");
+            let message = format!("users: {user:?} is not a user's name");
             let fix = "write a Unix user's name or number, or cert:NAME for a certificate's";
             return wrong(raw.name.span(), message, fix);
         }

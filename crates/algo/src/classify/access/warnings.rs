@@ -86,7 +86,8 @@ fn unlisted(policy: &Policy, cluster: &Cluster, volume: &Volume) -> Option<Strin
     };
     Some(format!(
         "volume {name} lists no `tenants`, so users of {named}{more} may open it too, as \
-         {name}@{first}; list in its `tenants` who may, {own:?} alone if nobody else",
+         {name}@{first}; list the tenants that may open it in its `tenants`, {own:?} alone if no \
+         other",
         name = volume.name,
         own = volume.tenant,
     ))
@@ -201,7 +202,7 @@ mod tests {
         );
         let found = warnings_for(&format!("{own}, {nob}"), &open);
         let words = "volume va lists no `tenants`, so users of nob may open it too, as va@nob; \
-                     list in its `tenants` who may, \"own\" alone if nobody else";
+                     list the tenants that may open it in its `tenants`, \"own\" alone if no other";
         assert_eq!(found, [words]);
         let listed = cluster("tenants = \"own\"\n", nbd);
         assert!(

@@ -1,12 +1,12 @@
-//! The victim and its ten aggressors, as jobs of fio.
+//! fio jobs of the isolation benchmark: the victim and its ten aggressors.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use serde::Deserialize;
 use tidegate_model::Span;
 
 use super::SIZE_MIB;
+use crate::experiment::fio::{FioJob, FioOutput};
 
 /// Requests that the victim has outstanding.
 pub(super) const VICTIM_DEPTH: u32 = 4;
@@ -208,48 +208,17 @@ pub(super) struct FioFigures {
 impl FioFigures {
     /// Reads fio's report; none if it has no requests or an error.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Report {
-            jobs: Vec<JobReport>,
-        }
-        #[derive(Deserialize)]
-        struct JobReport {
-            error: i64,
-            read: FioSide,
-            write: FioSide,
-            trim: FioSide,
-        }
-        #[derive(Deserialize)]
-        struct FioSide {
-            iops: f64,
-            bw_bytes: f64,
-            clat_ns: Latency,
-        }
-        #[derive(Deserialize)]
-        struct Latency {
-            percentile: Option<Percentiles>,
-        }
-        #[derive(Deserialize)]
-        struct Percentiles {
-            #[serde(rename = "99.000000")]
-            p99: f64,
-            #[serde(rename = "99.900000")]
-            p999: f64,
-        }
-        // Notes of fio's may come before the report.
-        let report: Report = serde_json::from_str(&text[text.find('{')?..]).ok()?;
         let mut figures = Self { iops: 0.0, bytes: 0.0, p99_ms: 0.0, p999_ms: 0.0 };
-        for JobReport { error, read, write, trim } in report.jobs {
+        for FioJob { error, read, write, trim, .. } in FioOutput::parse(text)?.jobs {
             if error != 0 {
                 return None;
             }
-            if let Some(Percentiles { p99, p999 }) = read.clat_ns.percentile {
-                figures.p99_ms = figures.p99_ms.max(p99 / 1e6);
-                figures.p999_ms = figures.p999_ms.max(p999 / 1e6);
-            }
-            for side in [read, write, trim] {
-                figures.iops += side.iops;
-                figures.bytes += side.bw_bytes;
+            let milliseconds = |name| read.clat_ns.percentile(name).unwrap_or(0.0) / 1e6;
+            figures.p99_ms = figures.p99_ms.max(milliseconds("99.000000"));
+            figures.p999_ms = figures.p999_ms.max(milliseconds("99.900000"));
+            for side in [&read, &write, &trim] {
+                figures.iops += side.iops?;
+                figures.bytes += side.bw_bytes? as f64;
             }
         }
         (figures.iops > 0.0).then_some(figures)

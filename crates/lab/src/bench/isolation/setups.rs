@@ -4,16 +4,16 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tidegate_model::{Rate, Span};
 
 use super::SIZE_MIB;
 use super::jobs::{Aggressor, FioFigures, JobTarget, JobTenant};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle};
-use crate::experiment::child::{self, Child, Start};
+use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::disk::Disk;
+use crate::experiment::loop_device::LoopDevice;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -52,7 +52,7 @@ pub(super) struct PathSetup {
     processes: Vec<Child>,
     /// Dropped after the group that it limits, and after the processes.
     _throttle: Option<Throttle>,
-    _device: Option<LoopDevice>,
+    _device: Option<LoopDisk>,
 }
 
 /// The means by which the tenants are told apart, as far as fio must be started in some way.
@@ -124,7 +124,7 @@ impl Place<'_> {
     /// The aggressors in a control group with limits, on a loop device.
     pub(super) fn cgroup(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
         let name = "cgroup throttling";
-        let device = LoopDevice::make(&self.work.join("throttled"))?;
+        let device = LoopDisk::make(&self.work.join("throttled"))?;
         let refused = |why: String| Failure::new(Code::Failure, why);
         let rest = capacity.rest();
         let throttle = Throttle::new(device.disk.clone()).map_err(refused)?;
@@ -138,7 +138,7 @@ impl Place<'_> {
 
     /// A loop device with the kernel's scheduler BFQ, which knows the I/O priority of a thread.
     pub(super) fn bfq(&self) -> Result<PathSetup, Failure> {
-        let device = LoopDevice::make(&self.work.join("scheduled"))?;
+        let device = LoopDisk::make(&self.work.join("scheduled"))?;
         let path = format!("/sys/block/{}/queue/scheduler", device.disk.name);
         fs::write(path, "bfq").map_err(failure("the kernel has no scheduler BFQ"))?;
         let setup = PathSetup::new("BFQ", device.targets(), Means::Priority, Vec::new());
@@ -345,28 +345,23 @@ impl PathSetup {
     }
 }
 
-/// A block device on a file. Dropping it detaches it.
-struct LoopDevice {
+/// A loop device on a file of its own.
+struct LoopDisk {
     disk: Disk,
+    _device: LoopDevice,
 }
 
-impl LoopDevice {
+impl LoopDisk {
     /// A device with room for the victim and the aggressors.
     fn make(file: &Path) -> Result<Self, Failure> {
         let made = fs::File::create(file).and_then(|file| file.set_len((2 * SIZE_MIB) << 20));
         made.map_err(failure("cannot make a loop device's file"))?;
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).arg(file);
-        let output = child::output(&mut command, "there is no loop device to be had")?;
-        let path = PathBuf::from(String::from_utf8_lossy(&output).trim());
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let device = LoopDevice::attach(file)?;
+        let name = device.path().trim_start_matches("/dev/").to_owned();
         let number = fs::read_to_string(format!("/sys/block/{name}/dev"));
-        let number = number.map_err(failure("the kernel does not know the loop device"));
-        let disk = Disk { name, number: String::new() };
-        // From here on it is detached whatever happens.
-        let mut device = Self { disk };
-        device.disk.number = number?.trim().to_owned();
-        Ok(device)
+        let number = number.map_err(failure("the kernel does not know the loop device"))?;
+        let disk = Disk { name, number: number.trim().to_owned() };
+        Ok(Self { disk, _device: device })
     }
 
     fn targets(&self) -> [JobTarget; 3] {
@@ -375,12 +370,5 @@ impl LoopDevice {
             offset: if tenant == JobTenant::Victim { 0 } else { SIZE_MIB },
             is_device: true,
         })
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let mut command = Command::new("losetup");
-        let _ = command.arg("--detach").arg(format!("/dev/{}", self.disk.name)).status();
     }
 }

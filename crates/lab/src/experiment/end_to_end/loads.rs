@@ -1,5 +1,5 @@
-//! The programs that put the cluster under load, and what each was served over time by its own
-//! account: fio's log, the replies that a pool's client received, the reports of a data node's
+//! End-to-end demo, its load generators: the programs, and what each was served over time by its
+//! own account: fio's log, the replies that a pool's client received, the reports of a data node's
 //! clients. No number comes from a gate.
 
 use std::ffi::OsString;
@@ -16,6 +16,7 @@ use super::plan::{Act, DemoLoad, Gate, NEIGHBOUR_BYTES, READ_MIB};
 use super::series::{Amount, LoadSeries, of_fio};
 use super::testbed::{FILE_MIB, FILES, Stand, Testbed};
 use crate::experiment::child::{Child, Start, cannot_start};
+use crate::experiment::fio::FioOutput;
 use crate::kv::ClientProcesses;
 use crate::load::pace::LoadStats;
 use crate::load::schedule::Arrivals;
@@ -199,9 +200,8 @@ fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Me
 /// The time within which fio had 99 of 100 replies.
 fn p99_of_fio(report: &Path) -> Option<f64> {
     let text = fs::read_to_string(report).ok()?;
-    let report: serde_json::Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
-    let percentiles = &report["jobs"][0]["read"]["clat_ns"]["percentile"];
-    percentiles["99.000000"].as_f64().map(|ns| ns / 1e6)
+    let job = FioOutput::parse(&text)?.jobs.into_iter().next()?;
+    job.read.clat_ns.percentile("99.000000").map(|ns| ns / 1e6)
 }
 
 /// The load of a client of the pool.

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use tidegate_model::Span;
 
 use crate::experiment::child::{self, Child, Start};
+use crate::experiment::loop_device::LoopDevice;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -20,16 +21,10 @@ const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// The parts that are set up so far. Dropping it takes them down in the other order.
 pub(super) struct Mount {
     root: PathBuf,
-    device: Option<String>,
+    device: Option<LoopDevice>,
     /// The folder with the volume as a file.
     folder: PathBuf,
     fuse: Option<Child>,
-}
-
-/// Runs a command to its end, and returns what it printed.
-fn output(program: &str, arguments: &[&str], message: &str) -> Result<String, Failure> {
-    let output = child::output(Command::new(program).args(arguments), message)?;
-    Ok(String::from_utf8_lossy(&output).trim().to_owned())
 }
 
 /// Runs a command to its end.
@@ -42,7 +37,7 @@ pub(super) fn run(
     message: &str,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let output = output(program, arguments, message);
+    let output = child::output(Command::new(program).args(arguments), message);
     interrupt.check()?;
     output.map(drop)
 }
@@ -97,13 +92,9 @@ impl Mount {
             ..Start::default()
         };
         mount.fuse = Some(Child::start_listening(&start, &file, scratch.path(), interrupt)?);
-        let file = file.display().to_string();
-        let arguments = ["--find", "--show", "--direct-io=on", &file];
-        let device = output("losetup", &arguments, "there is no loop device to be had");
-        // From here on it is detached whatever happens.
-        mount.device = device.as_ref().ok().cloned();
+        let device = LoopDevice::attach(&file);
         interrupt.check()?;
-        let device = device?;
+        let device = mount.device.insert(device?).path().to_owned();
         if !is_formatted {
             let options = ["-q", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"];
             let arguments = [&options[..], &[&device]].concat();
@@ -126,9 +117,7 @@ impl Drop for Mount {
         if is_mounted(&root) {
             unmount(&root);
         }
-        if let Some(device) = &self.device {
-            succeeds("losetup", &["--detach", device]);
-        }
+        drop(self.device.take());
         if let Some(mut fuse) = self.fuse.take() {
             if is_mounted(&folder) {
                 unmount(&folder);

@@ -55,8 +55,8 @@ pub(super) fn guarded(
     let Some((far, text)) = far.zip(text) else { return Ok(()) };
     let message = format!("{field}: {far} can be reached from other machines");
     let fix = match field {
-        "memcached" => "whoever can reach it may do anything; use 127.0.0.1",
-        _ => "whoever can reach it may do anything; add [tls], or use 127.0.0.1",
+        "memcached" => "any host that reaches it may do anything; use 127.0.0.1",
+        _ => "any host that reaches it may do anything; add [tls], or use 127.0.0.1",
     };
     wrong(text.span(), message, fix)
 }

@@ -45,7 +45,7 @@ impl<R: Deref<Target = [u8]>> MultiNodeReply<R> {
         });
         match split::join(keys, &parts, &mut made) {
             Ok(()) => OutputChunk::Made(made),
-            Err(_) => OutputChunk::Text("SERVER_ERROR a node's reply makes no sense\r\n"),
+            Err(_) => OutputChunk::Text("SERVER_ERROR a node's reply is malformed\r\n"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A scenario's threads: jobs of one fio process, a stock client of the gateways. All its jobs
-//! begin and end together.
+//! DSFQ, live: a scenario's threads are jobs of one fio process, a stock client of the gateways.
+//! All its jobs begin and end together.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,12 +7,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde::Deserialize;
 use tidegate_model::{Bytes, Iops, Span};
 
 use super::testbed::{DsfqTestbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
-use crate::experiment::fio;
+use crate::experiment::fio::{self, FioJob, FioOutput};
 use crate::experiment::quiet::{Quiet, QuietProbe};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::Failure;
@@ -132,13 +131,10 @@ fn arguments(
 
 /// Answers to all jobs between fio's first report and its second; `None` if a report is unusable.
 fn parse(text: &str) -> Option<Measurement> {
-    // Notes of fio's may come before the reports.
-    let text = &text[text.find('{')?..];
-    let reports = serde_json::Deserializer::from_str(text).into_iter::<FioInterval>();
-    let reports: Vec<FioInterval> = reports.take(2).collect::<Result<_, _>>().ok()?;
+    let reports: Vec<FioOutput> = FioOutput::all(text).take(2).collect::<Option<_>>()?;
     let [from, to] = &reports[..] else { return None };
-    let length = Span(to.timestamp_ms.checked_sub(from.timestamp_ms)? * Span::MILLISECOND.0);
-    let (from, mut seen) = (from.seen()?, to.seen()?);
+    let length = Span(to.timestamp_ms?.checked_sub(from.timestamp_ms?)? * Span::MILLISECOND.0);
+    let (from, mut seen) = (seen(from)?, seen(to)?);
     for (volume, from) in from {
         let seen = seen.get_mut(&volume)?;
         seen.requests -= from.requests;
@@ -147,42 +143,16 @@ fn parse(text: &str) -> Option<Measurement> {
     Some(Measurement { length, seen })
 }
 
-/// A report of fio's: what happened since it began.
-#[derive(Deserialize)]
-struct FioInterval {
-    timestamp_ms: u64,
-    jobs: Vec<FioJob>,
-}
-
-#[derive(Deserialize)]
-struct FioJob {
-    jobname: String,
-    error: i64,
-    read: FioSide,
-}
-
-#[derive(Deserialize)]
-struct FioSide {
-    total_ios: u64,
-    lat_ns: Latency,
-}
-
-#[derive(Deserialize)]
-struct Latency {
-    mean: f64,
-}
-
-impl FioInterval {
-    /// By volume; nothing if there was an error.
-    fn seen(&self) -> Option<BTreeMap<String, Seen>> {
-        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-        for FioJob { jobname, read, .. } in &self.jobs {
-            let seen = seen.entry(jobname.clone()).or_default();
-            seen.requests += read.total_ios;
-            seen.took_ns += read.total_ios as f64 * read.lat_ns.mean;
-        }
-        self.jobs.iter().all(|job| job.error == 0).then_some(seen)
+/// The answers of a report by volume; nothing if there was an error.
+fn seen(report: &FioOutput) -> Option<BTreeMap<String, Seen>> {
+    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    for FioJob { jobname, error, read, .. } in &report.jobs {
+        let requests = read.total_ios.filter(|_| *error == 0)?;
+        let seen = seen.entry(jobname.clone()).or_default();
+        seen.requests += requests;
+        seen.took_ns += requests as f64 * read.lat_ns.mean?;
     }
+    Some(seen)
 }
 
 #[cfg(test)]
