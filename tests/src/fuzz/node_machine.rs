@@ -302,6 +302,7 @@ fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
         fallback: *tape.pick(&[Fallback::Keep, Fallback::Reservation, Fallback::Unlimited]),
         discipline: DISCIPLINES.get(usize::from(names >> 4)).map(|(discipline, _)| *discipline),
         class_weights: ClassWeights::new(3, 2, 1).filter(|_| names.is_multiple_of(3)),
+        capacity: [names & 1, names & 2].map(|bit| (bit > 0).then_some(1_000)),
         tenants,
     }
 }
