@@ -27,6 +27,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     connections: Vec<Connection>,
+    /// So many gateways that connect next find the connection closed.
+    refusals: usize,
     is_ending: bool,
 }
 
@@ -53,9 +55,15 @@ impl Proxy {
         let accepts = shared.clone();
         let thread = thread::spawn(move || {
             for gateway in listener.incoming().flatten() {
-                if accepts.state().is_ending {
+                let mut state = accepts.state();
+                if state.is_ending {
                     return;
                 }
+                if state.refusals > 0 {
+                    state.refusals -= 1;
+                    continue;
+                }
+                drop(state);
                 // While the node is away, the gateway finds the connection closed.
                 let _ = accepts.clone().pass_on(gateway);
             }
@@ -77,9 +85,25 @@ impl Proxy {
     /// [`Self::connections`] there will be when each of these that has bytes is replaced: its
     /// gateway may have ended one without bytes a moment before.
     pub fn cut(&self) -> usize {
+        self.cut_those(|_| true)
+    }
+
+    /// The same for the held connections that have bytes; the others go on. So many gateways that
+    /// connect next find the connection closed.
+    pub fn cut_those_with_bytes(&self, refusals: usize) -> usize {
+        let count = self.cut_those(|connection| connection.has_bytes);
+        let mut state = self.shared.state();
+        state.refusals = refusals;
+        state.connections.iter_mut().filter(|it| !it.is_cut).for_each(|it| it.is_held = false);
+        self.shared.is_delivered.notify_all();
+        count
+    }
+
+    fn cut_those(&self, is_meant: impl Fn(&Connection) -> bool) -> usize {
         let mut state = self.shared.state();
         let mut count = state.connections.len();
-        for connection in state.connections.iter_mut().filter(|it| it.is_held && !it.is_cut) {
+        let held = state.connections.iter_mut().filter(|it| it.is_held && !it.is_cut);
+        for connection in held.filter(|connection| is_meant(connection)) {
             connection.is_cut = true;
             let is_cut = connection.gateway.shutdown(Shutdown::Both).is_ok();
             count += usize::from(is_cut && connection.has_bytes);

@@ -1,5 +1,6 @@
-//! The flush oracle: random histories of several connections and two gateways over nodes that die,
-//! machines that crash, syncs that fail and a network that delivers late. Every client knows which
+//! The flush oracle: random histories of several connections of all classes and two gateways over
+//! nodes that die, machines that crash, syncs that fail and a network that delivers late, or ends
+//! the connection of one class alone and refuses the next ones. Every client knows which
 //! writes were acknowledged as durable, and nothing of that is ever lost or changed. A write that
 //! failed may be there or not, but once a later one was acknowledged, it is there no more.
 //!
@@ -9,15 +10,21 @@
 //! `TIDEGATE_HISTORY` which one alone: `cargo xtask seeds --durability`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway as gateway;
 use tidegate_model::cluster::Volume;
-use tidegate_model::{Bytes, CostModel, NodeId};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Bytes, CostModel, NodeId, Policy};
 use tidegate_node as node;
 use tidegate_node::FaultyDisk;
+use tidegate_proto::codec;
+use tidegate_proto::message::ToGateway;
 use tidegate_tests::nbd::{Client, EIO};
 use tidegate_tests::proxy::Proxy;
 use tidegate_tests::wait_for;
@@ -28,6 +35,8 @@ const BLOCKS: u64 = 24;
 const NODES: usize = 2;
 const STEPS: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The socket of the gateways' controller.
+const CONTROLLER: &str = "controller";
 
 /// Numbers from a seed.
 struct Random(u64);
@@ -41,6 +50,26 @@ impl Random {
     fn one_in(&mut self, bound: u64) -> bool {
         self.below(bound) == 0
     }
+}
+
+/// The controller of the gateways: it sends the policy, and nothing else. Its threads end with the
+/// process.
+fn start_controller(path: &Path) {
+    let tenant = |(class, name)| format!("[[tenant]]\nname = \"{name}\"\nclass = \"{class}\"\n");
+    let policy = Policy::parse(&CLASSES.map(tenant).concat()).unwrap();
+    let mut message = Vec::new();
+    codec::encode(&ToGateway::Policy { revision: 1, policy }, &mut message).unwrap();
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for mut gateway in listener.incoming().flatten() {
+            let message = message.clone();
+            thread::spawn(move || {
+                // A gateway that has ended takes no policy.
+                let _ = gateway.write_all(&message);
+                let _ = std::io::copy(&mut gateway, &mut std::io::sink());
+            });
+        }
+    });
 }
 
 /// Nodes, gateways and disks. One of the nodes may be in memory.
@@ -73,6 +102,7 @@ impl Cluster {
             nodes: (0..NODES).map(|_| None).collect(),
             gateways: vec![None, None],
         };
+        start_controller(&cluster.socket(CONTROLLER));
         (0..NODES).for_each(|number| cluster.start_node(number));
         (0..2).for_each(|number| cluster.start_gateway(number));
         cluster
@@ -104,7 +134,7 @@ impl Cluster {
             name: "v".into(),
             size: Bytes(BLOCK * BLOCKS),
             tenant: "t".into(),
-            tenants: Vec::new(),
+            tenants: CLASSES.map(|(_, name)| name.into()).into(),
             nodes: (0..NODES as u16).map(NodeId).collect(),
             stripe: Bytes(BLOCK),
             read_only: false,
@@ -112,7 +142,7 @@ impl Cluster {
         };
         let config = gateway::Config {
             name: format!("g{number}"),
-            controller: None,
+            controller: Some(Address::Unix(self.socket(CONTROLLER)).into()),
             binds: vec![(
                 Address::Unix(self.socket(&format!("g{number}"))),
                 ListenerAccess::PRIVATE,
@@ -159,9 +189,13 @@ impl Cluster {
 
     /// A client that has reached every node.
     fn enter(&self, gateway: usize) -> Client {
+        self.enter_as(gateway, "v")
+    }
+
+    fn enter_as(&self, gateway: usize, export: &str) -> Client {
         let socket = self.socket(&format!("g{gateway}"));
         wait_for("all nodes", PATIENCE, || {
-            let mut client = Client::enter(&socket, "v").ok()?;
+            let mut client = Client::enter(&socket, export).ok()?;
             client.read(0, (BLOCK * BLOCKS) as usize).ok()?;
             Some(client)
         })
@@ -292,7 +326,8 @@ impl History {
     fn enter(&mut self) {
         let gateway = self.random.below(2) as usize;
         let since = self.oracle.writes;
-        let client = self.cluster.enter(gateway);
+        let (_, class) = CLASSES[self.random.below(CLASSES.len() as u64) as usize];
+        let client = self.cluster.enter_as(gateway, &format!("v@{class}"));
         self.sessions.push(Session { client, gateway, since });
     }
 
@@ -367,7 +402,11 @@ impl History {
                 .insert(client.submit_write(block * BLOCK, &content).unwrap(), (block, number));
         }
         wait_for("bytes on the way", PATIENCE, || network.has_bytes().then_some(()));
-        self.cluster.connections[node as usize] = network.cut();
+        // The others go on, and the lost one may not come back at once.
+        let is_alone = self.random.one_in(2);
+        let refusals = self.random.below(8) as usize;
+        self.cluster.connections[node as usize] =
+            if is_alone { network.cut_those_with_bytes(refusals) } else { network.cut() };
         for _ in 0..under_way.len() {
             let (cookie, outcome) = client.receive().unwrap();
             let (block, number) = under_way.remove(&cookie).expect("an answer to a write");

@@ -64,6 +64,16 @@ impl Discipline {
         !matches!(self, Self::Fifo | Self::RoundRobin)
     }
 
+    /// Whether urgent requests within a reservation go before all others.
+    pub const fn observes_urgency(self) -> bool {
+        matches!(self, Self::Unified)
+    }
+
+    /// Whether classes of requests take turns, where the policy weighs them.
+    pub const fn observes_class_weights(self) -> bool {
+        !matches!(self, Self::Fifo)
+    }
+
     /// Whether the service that a tenant got at other nodes decides anything.
     pub const fn observes_delays(self) -> bool {
         matches!(self, Self::DsfqTotal | Self::DsfqHybrid | Self::Unified)

@@ -38,11 +38,12 @@ use core::fmt;
 use tidegate_model::cluster::Node;
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{GateKind, Group, Levels, Tenant};
+use tidegate_model::policy::{GateKind, Group, Levels, Match, RuleTarget, Tenant};
 use tidegate_model::text::listed;
-use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
+use tidegate_model::{Bytes, Class, Cluster, Discipline, Iops, NodeId, Policy, TenantId};
 
 use crate::allocation::pshift::{Configuration, Solver};
+use crate::classify::access::exposed_nodes;
 use crate::classify::owner::Owners;
 
 mod data_nodes;
@@ -204,6 +205,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let (at_data_nodes, policy) = (policy.at(GateKind::DataNode), &policy.at(GateKind::Node));
     let reachable_nodes = reachable_nodes(policy, cluster);
     let mut unknown = Vec::new();
+    warnings.extend(exposed_nodes(cluster).into_iter().chain(unobserved_classes(policy, cluster)));
     for ((tenant, at_data_nodes), nodes) in
         policy.tenants.iter().zip(&at_data_nodes.tenants).zip(&reachable_nodes)
     {
@@ -288,18 +290,59 @@ fn unenforced(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<Strin
         (tenant.weight != Policy::WEIGHT, "weight", Discipline::observes_weights),
         (tenant.minimum_share.is_some(), "minimum share", Discipline::observes_minimum),
     ];
-    let warning = |(_, what, enforces): (bool, &str, Enforces)| {
-        let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
-        let ignoring = nodes.filter(|node| !enforces(node.scheduler));
-        let ignoring: Vec<_> =
-            ignoring.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
-        let able = DISCIPLINES.iter().filter(|(discipline, _)| enforces(*discipline));
-        let able: Vec<_> = able.map(|(_, name)| String::from(*name)).collect();
-        let (name, ignoring, able) = (&tenant.name, listed(&ignoring), listed(&able));
-        (!ignoring.is_empty())
-            .then(|| format!("the {what} of {name} decides nothing at {ignoring}; {able} heed it"))
-    };
-    kinds.into_iter().filter(|(has, ..)| *has).filter_map(warning).collect()
+    let kinds = kinds.into_iter().filter(|(has, ..)| *has);
+    kinds
+        .filter_map(|(_, what, enforces)| ignored(what, enforces, tenant, (nodes, cluster)))
+        .collect()
+}
+
+/// Returns warnings about classes that the schedulers of a tenant's nodes ignore: of the tenant, or
+/// of a rule for its requests. Classes that no node could observe under such a policy are no
+/// question of schedulers, and [`Policy::doubts`] names them.
+pub fn unobserved_classes(policy: &Policy, cluster: &Cluster) -> Vec<String> {
+    let policy = &policy.at(GateKind::Node);
+    let mut warnings = Vec::new();
+    for ((number, tenant), nodes) in
+        (1..).map(TenantId).zip(&policy.tenants).zip(&reachable_nodes(policy, cluster))
+    {
+        let is_own = |rule: &&Match| rule.target == RuleTarget::Tenant(number);
+        let of_rules = policy.matches.iter().filter(is_own).filter_map(|rule| rule.class);
+        let classes: Vec<Class> = of_rules.chain([tenant.class]).collect();
+        let has_turns = policy.class_weights.is_some();
+        let takes_turns = has_turns && classes.iter().any(|class| *class != Class::Medium);
+        let is_urgent = classes.contains(&Class::Urgent) && tenant.reservation != Levels::default();
+        let kinds: [(bool, &str, fn(Discipline) -> bool); 2] = [
+            (takes_turns, "class", Discipline::observes_class_weights),
+            (is_urgent, "precedence of urgent requests", Discipline::observes_urgency),
+        ];
+        for (_, what, enforces) in kinds.into_iter().filter(|(has, ..)| *has) {
+            warnings.extend(ignored(what, enforces, tenant, (nodes, cluster)));
+        }
+    }
+    warnings
+}
+
+/// Returns a warning if the schedulers of some of these nodes ignore a setting of a tenant.
+fn ignored(
+    what: &str,
+    enforces: fn(Discipline) -> bool,
+    tenant: &Tenant,
+    (nodes, cluster): (&[NodeId], &Cluster),
+) -> Option<String> {
+    let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
+    let ignoring = nodes.filter(|node| !enforces(node.scheduler));
+    let ignoring: Vec<_> =
+        ignoring.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
+    let able = DISCIPLINES.iter().filter(|(discipline, _)| enforces(*discipline));
+    let able: Vec<_> = able.map(|(_, name)| String::from(*name)).collect();
+    let end = if able.len() == 1 { "s" } else { "" };
+    let (name, able) = (&tenant.name, listed(&able));
+    (!ignoring.is_empty()).then(|| {
+        format!(
+            "the {what} of {name} decides nothing at {}; {able} heed{end} it",
+            listed(&ignoring)
+        )
+    })
 }
 
 /// One tenant's reservation, and the nodes that may serve it.
@@ -422,6 +465,72 @@ mod tests {
         assert_eq!(message.matches("in bytes decides nothing").count(), 2, "{message}");
         let without = warnings(&policy, &Cluster::parse(CLUSTER).unwrap()).join("\n");
         assert!(!without.contains("data nodes"), "{without}");
+    }
+
+    #[test]
+    fn classes_that_no_scheduler_on_the_way_observes_are_named() {
+        let cluster = r#"
+            node = [
+                { name = "a", memory = true, scheduler = "fifo" },
+                { name = "b", memory = true },
+                { name = "c", memory = true, scheduler = "unified" },
+            ]
+            volume = [
+                { name = "db", size = "1GiB", tenant = "oltp", nodes = ["a", "b", "c"] },
+                { name = "raw", size = "1GiB", tenant = "etl", nodes = ["a", "c"] },
+                { name = "any", size = "1GiB", tenant = "web", nodes = ["a", "b"] },
+            ]
+        "#;
+        let cluster = Cluster::parse(cluster).unwrap();
+        let classes = |weights: &str, rule: &str| {
+            let policy = format!(
+                r#"{weights}
+                [[tenant]]
+                name = "oltp"
+                class = "urgent"
+                reservation = "1k iops"
+                [[tenant]]
+                name = "web"
+                {rule}"#
+            );
+            let policy = Policy::parse(&policy).unwrap();
+            let found = unobserved_classes(&policy, &cluster);
+            assert!(found.iter().all(|warning| warnings(&policy, &cluster).contains(warning)));
+            found
+        };
+        let urgent = "the precedence of urgent requests of oltp decides nothing at a (fifo) and b \
+                      (token); unified heeds it";
+        assert_eq!(classes("", ""), [urgent]);
+        let weights = "class_weights = { high = 3, medium = 2, low = 1 }";
+        let ignored = |name: &str| {
+            format!(
+                "the class of {name} decides nothing at a (fifo); round-robin, token, sfq, \
+                 dsfq-total, dsfq-hybrid and unified heed it"
+            )
+        };
+        assert_eq!(classes(weights, ""), [&ignored("oltp")[..], urgent]);
+        let rule = "[[match]]\ntenant = \"web\"\nvolume = \"any\"\nclass = \"low\"";
+        assert_eq!(classes(weights, rule), [&ignored("oltp")[..], urgent, &ignored("web")]);
+    }
+
+    #[test]
+    fn nodes_that_every_user_of_the_machine_reaches_are_named() {
+        let exposed = |address: &str, tls: &str| -> Vec<String> {
+            let node = |name: &str, address: &str| {
+                format!("[[node]]\nname = \"{name}\"\nmemory = true\naddress = \"{address}\"\n")
+            };
+            let (a, b) = (node("a", address), node("b", "unix:b.sock"));
+            let cluster = Cluster::parse(&format!("{a}{b}{tls}")).unwrap();
+            let policy = Policy::parse("[[tenant]]\nname = \"t\"").unwrap();
+            warnings(&policy, &cluster).into_iter().filter(|it| it.contains("TCP")).collect()
+        };
+        assert_eq!(
+            exposed("127.0.0.1:7100", ""),
+            ["a (127.0.0.1:7100) listens on TCP without [tls], so that every user of the machine \
+              can read and write the volumes there; add [tls], or write address = \"unix:PATH\""]
+        );
+        assert_eq!(exposed("unix:a.sock", ""), [""; 0]);
+        assert_eq!(exposed("127.0.0.1:7100", "[tls]\ndirectory = \"tls\"\n"), [""; 0]);
     }
 
     #[test]

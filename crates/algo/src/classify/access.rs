@@ -31,7 +31,7 @@ use tidegate_model::Policy;
 use tidegate_model::cluster::Volume;
 use tidegate_model::policy::{Principal, Tenant};
 
-pub use warnings::warnings;
+pub use warnings::{exposed_nodes, warnings};
 
 /// A client of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

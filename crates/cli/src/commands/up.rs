@@ -11,6 +11,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::allocation::admission;
+use tidegate_algo::classify::access;
 use tidegate_controller::{
     Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };
@@ -272,7 +273,8 @@ fn lead(
     let reload = Reload { policy: args.policy.or(named), socket: plan.socket.clone() };
     // The daemon is queried as by any operator.
     let begin = move |http| {
-        let led = first_questions(&plan.socket, policy, first)?;
+        let mut led = first_questions(&plan.socket, policy, first)?;
+        led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster));
         let components = plan.start()?;
         output::print(&ready(&led, &plan, http, components.as_ref()))?;
         Ok::<_, Ended>(components)
@@ -377,7 +379,8 @@ struct Led {
     policy: Option<PolicyText>,
     /// The policy that the cluster names, if another one stays in force.
     passed_over: Option<String>,
-    /// Meaningless statements in the policy that was put in force now.
+    /// Meaningless statements in the policy that was put in force now, and statements of the
+    /// cluster's file that weaken the policy in force.
     doubts: Vec<String>,
 }
 
@@ -414,6 +417,15 @@ impl Led {
         let tenants = amounts::plural(self.status.tenants.len() as u64, "tenant");
         let source = output::on_one_line(&policy.source);
         format!("policy revision {} with {tenants} from {source}", policy.revision)
+    }
+
+    /// Adds warnings about nodes that any user reaches, and about classes that nodes ignore.
+    fn warn_of(&mut self, cluster: Option<&Cluster>) {
+        let Some(cluster) = cluster else { return };
+        self.doubts.extend(access::exposed_nodes(cluster));
+        let policy = self.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
+        let classes = policy.map(|policy| admission::unobserved_classes(&policy, cluster));
+        self.doubts.extend(classes.into_iter().flatten());
     }
 
     fn warnings(&self) -> Vec<String> {

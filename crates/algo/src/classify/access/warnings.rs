@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::cluster::{Address, Volume};
 use tidegate_model::policy::Tenant;
+use tidegate_model::text::listed;
 use tidegate_model::{Cluster, Policy};
 
 /// The kind of identity that a listener can prove of its clients.
@@ -66,6 +67,25 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// A warning of nodes that listen on TCP without TLS: on loopback, for other addresses are refused
+/// then. A node takes any process there for a gateway.
+pub fn exposed_nodes(cluster: &Cluster) -> Option<String> {
+    let is_tcp = |address: &&Address| matches!(address, Address::Tcp { .. });
+    let exposed = cluster.nodes.iter().filter_map(|node| {
+        let address = node.address.as_ref().filter(is_tcp)?;
+        Some(format!("{} ({address})", node.name))
+    });
+    let exposed: Vec<String> = exposed.filter(|_| cluster.tls.is_none()).collect();
+    let listen = if exposed.len() == 1 { "listens" } else { "listen" };
+    (!exposed.is_empty()).then(|| {
+        format!(
+            "{} {listen} on TCP without [tls], so that every user of the machine can read and \
+             write the volumes there; add [tls], or write address = \"unix:PATH\"",
+            listed(&exposed)
+        )
+    })
 }
 
 /// A warning where clients of other tenants than the volume's own can open it as `volume@tenant`,

@@ -115,7 +115,7 @@ impl<J> Scheduler<J> {
 
     pub(super) const fn class_rules(&self) -> ClassRules {
         ClassRules {
-            is_urgent: matches!(self.discipline, Discipline::Unified),
+            is_urgent: self.discipline.observes_urgency(),
             has_weights: self.class_weights.is_some()
                 && !matches!(self.discipline, Discipline::Fifo),
         }
