@@ -84,7 +84,7 @@ fn refusals_state_the_reason_and_whether_to_retry() {
     let cases = [
         (world.hello(VERSION, 1_000, info("nobody")), "the policy has no tenant \"nobody\""),
         (world.hello(VERSION, 1_001, info("backup")), "user 1001 may not act for tenant"),
-        (world.hello(VERSION + 1, 1_000, info("oltp")), "version 4 of the protocol"),
+        (world.hello(VERSION + 1, 1_000, info("oltp")), "version 5 of the protocol"),
     ];
     assert_eq!(world.closed, cases.map(|(connection, _)| connection));
     for (shown, (_, wanted)) in reasons(&world).iter().zip(cases) {
