@@ -29,6 +29,7 @@ use crate::limits::{ACCEPT_PAUSE, Limits};
 use crate::link::{ConnectionContext, attend};
 use crate::machine::Machine;
 use crate::nodes;
+use crate::outstanding::OutstandingFile;
 use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
 use crate::socket::Socket;
@@ -170,19 +171,19 @@ impl Daemon {
     ) -> Result<Self, ServeError> {
         let limits = raise_descriptor_limit().map_or(limits, |files| limits.within(files));
         let token = Token::open(&state.folder).map_err(ServeError::Token)?;
-        let current = load(store.as_ref())?;
-        let chosen = store.schedulers()?;
+        let (current, chosen) = (load(store.as_ref())?, store.schedulers()?);
+        let kept = OutstandingFile::open(state.folder.path())?;
         let Listeners { http, remote, socket } = Listeners::open(&config).await?;
         let clock = Clock::start();
         let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let controller =
-            nodes::controller(&config, clock, current.as_ref().map(Current::in_force), &chosen);
+        let before = (current.as_ref().map(Current::in_force), kept.load()?);
+        let controller = nodes::controller(&config, clock, before, &chosen);
         let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
-        let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);
+        let machine = Machine::new(clock, (controller, paths, kept), inputs_rx, publisher, cycles);
         let members = config.members();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();

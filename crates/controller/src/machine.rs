@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::input::{DelaysError, Input, Survey};
 use crate::log::EventLog;
+use crate::outstanding::OutstandingFile;
 use crate::peer_link::{PeerLink, SendError};
 
 /// Inputs that are handled before outputs are sent: enough that a round of many stages is written
@@ -29,6 +30,7 @@ const CYCLES_KEPT: usize = 1024;
 pub(crate) struct Machine {
     pub(crate) clock: Clock,
     controller: Controller,
+    outstanding: OutstandingFile,
     /// The paths of the cluster file and the state directory.
     paths: [String; 2],
     pub(crate) inputs: mpsc::Receiver<Input>,
@@ -45,7 +47,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        (controller, paths): (Controller, [String; 2]),
+        (controller, paths, outstanding): (Controller, [String; 2], OutstandingFile),
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -53,6 +55,7 @@ impl Machine {
         Self {
             clock,
             controller,
+            outstanding,
             paths,
             inputs,
             events,
@@ -145,6 +148,7 @@ impl Machine {
                     Output::Send { to, message } => self.send(to, &message),
                     Output::Close { connection } => self.end(connection),
                     Output::Event(event) => self.publish(event),
+                    Output::Remember(outstanding) => self.outstanding.store(&outstanding),
                 }
             }
             if self.touched.is_empty() {

@@ -6,7 +6,7 @@ use tidegate_algo::allocation::admission;
 use tidegate_fabric::clock::{Clock, unix_ms};
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::{self, NodeSetup, split};
-use tidegate_proto::controller::{Controller, Setup};
+use tidegate_proto::controller::{Controller, Outstanding, Setup};
 
 use crate::config::Config;
 
@@ -17,12 +17,12 @@ pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
 pub(crate) type Chosen = BTreeMap<String, Discipline>;
 
 /// The controller that leads the peers of the cluster's file, with the policy in force, its
-/// revision and the chosen schedulers. Where there is no policy yet, no earlier run can have
-/// promised anything.
+/// revision, what stages of an earlier run may have, and the chosen schedulers. Where there is no
+/// policy yet, no earlier run can have promised anything.
 pub(crate) fn controller(
     config: &Config,
     clock: Clock,
-    in_force: Option<(u64, &Policy)>,
+    (in_force, outstanding): (Option<(u64, &Policy)>, Outstanding),
     chosen: &Chosen,
 ) -> Controller {
     let now = clock.now();
@@ -30,7 +30,7 @@ pub(crate) fn controller(
     // A file without components has only the address for stages of other machines.
     let is_some = |file: &&Cluster| !file.nodes.is_empty() || !file.data_nodes.is_empty();
     let Some(file) = config.cluster.as_ref().filter(is_some) else {
-        return Controller::new(now, Setup::default(), policy);
+        return Controller::new(now, Setup { outstanding, ..Setup::default() }, policy);
     };
     let nodes = file.nodes.iter().map(|node| NodeSetup {
         name: node.name.clone(),
@@ -53,6 +53,7 @@ pub(crate) fn controller(
         cluster: Some(cluster),
         data_nodes: data_nodes.collect(),
         gateways: file.gateways.iter().map(|gateway| gateway.name.clone()).collect(),
+        outstanding,
     };
     let mut controller = Controller::new(now, setup, policy);
     for (id, node) in (0..).map(NodeId).zip(&file.nodes) {

@@ -13,7 +13,7 @@
 //!   that arrived; we count it from when that report arrived, which is later. A stage without a
 //!   connection keeps its share until its lease is certainly over, and its safe share for
 //!   [`FORGOTTEN`] more, because it may still be there. Only a disconnect message frees all
-//!   at once.
+//!   at once. That holds across restarts of the controller: see `earlier`.
 //! - **Departures.** A closed connection of this machine or a disconnect message frees the share at
 //!   once, a stage without processes at the next cycle.
 //! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
@@ -31,9 +31,11 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{Event, Policy, Span, StageId, Time};
 
 use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
+use crate::outstanding::Outstanding;
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
 use capacity::Measured;
+use earlier::Earlier;
 use ended::EndedStages;
 use name_index::NameIndex;
 use stage::Stage;
@@ -43,13 +45,16 @@ mod admission;
 mod capacity;
 mod delays;
 mod distribute;
+mod earlier;
 mod ended;
+mod headroom;
 mod implied;
 mod membership;
 mod mix;
 mod name_index;
 mod recent_waits;
 mod rules;
+mod safe_rates;
 mod solve;
 mod stage;
 mod survey;
@@ -155,6 +160,10 @@ pub(crate) struct Budgets {
     stages: BTreeMap<StageId, Stage>,
     /// Those that ended in the last minute.
     ended: EndedStages,
+    /// What stages of an earlier run may still enforce.
+    earlier: Earlier,
+    /// What the next run is to know, as last sent to the caller.
+    outstanding: Outstanding,
     round: CollectRound,
     next_round_at: Time,
     /// When to decide without a round, because a stage joined or left.
@@ -165,14 +174,17 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// A controller without stages, at `now`, with the policy of an earlier run and its revision.
-    pub(crate) fn new(now: Time, policy: Option<(u64, Policy)>) -> Self {
+    /// A controller without stages, at `now`, with the policy of an earlier run and its revision,
+    /// and what stages of other hosts may have of that run.
+    pub(crate) fn new(now: Time, policy: Option<(u64, Policy)>, outstanding: Outstanding) -> Self {
         let mut controller = Self {
             started: now,
             active: None,
             tenants: Vec::new(),
             stages: BTreeMap::new(),
             ended: EndedStages::default(),
+            earlier: Earlier::new(now, &outstanding),
+            outstanding,
             round: CollectRound::default(),
             next_round_at: now.after(ROUND_WITHOUT_POLICY),
             settle_at: None,
@@ -192,8 +204,9 @@ impl Budgets {
         &mut self,
         now: Time,
         peer: Peer,
-        info: StageInfo,
+        mut info: StageInfo,
     ) -> Result<PeerId, Refusal> {
+        let held = core::mem::take(&mut info.held);
         let admission = match &self.active {
             Some(active) => admission::admit(&active.policy, &active.name_index, &peer, &info)?,
             None => Admission::default(),
@@ -206,6 +219,9 @@ impl Budgets {
         }
         // No moment without the rates that it still enforces: nothing is divided in between.
         let earlier = self.stages.remove(&id);
+        if earlier.is_none() {
+            self.claim(now, &mut stage, &held);
+        }
         if let Some(earlier) = &earlier {
             if stage.peer.is_remote() {
                 stage.inherit(earlier);
@@ -273,6 +289,9 @@ impl Budgets {
 
     /// The time that [`Self::next_deadline`] named has come.
     pub(crate) fn on_deadline(&mut self, now: Time) {
+        if self.earlier.until().is_some_and(|until| until <= now) {
+            self.end_leases(now);
+        }
         if self.next_round_at <= now {
             if self.round.is_open {
                 self.close_round(now);
@@ -287,7 +306,8 @@ impl Budgets {
 
     /// When to call [`Self::on_deadline`] next; changes with every call.
     pub(crate) fn next_deadline(&self) -> Time {
-        self.settle_at.map_or(self.next_round_at, |at| at.min(self.next_round_at))
+        let others = [self.settle_at, self.earlier.until()].into_iter().flatten();
+        others.fold(self.next_round_at, Time::min)
     }
 
     /// Returns the next action to perform; none once all have been returned.
@@ -306,7 +326,7 @@ impl Budgets {
         let Some(active) = &self.active else { return };
         let mut refused = Vec::new();
         for (id, stage) in &mut self.stages {
-            match admission::admit(&active.policy, &active.name_index, &stage.peer, &stage.info) {
+            match admission::admit_again(&active.policy, &active.name_index, stage) {
                 Ok(Admission { home, served }) => {
                     let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
                     stage.serve(&active.policy, home, &served, index);
@@ -394,12 +414,14 @@ impl Budgets {
     }
 
     fn on_report(&mut self, now: Time, id: StageId, report: StageReport) {
+        let silence_max = self.silence_max();
         let Some(stage) = self.stages.get_mut(&id) else { return };
         let is_due = stage.owes && report.round == self.round.number;
         stage.owes &= !is_due;
         stage.missed = 0;
         stage.silent_since = None;
         stage.received = (now, report.round);
+        stage.extend_lease(silence_max);
         let policy = self.active.as_ref().map(|active| (&active.policy, &active.name_index));
         // A detailed report that comes too late is left to the next one, which has it all.
         let is_detailed = self.round.is_detailed && report.round == self.round.number;
@@ -461,9 +483,8 @@ impl Budgets {
     /// Frees the shares of stages that have been silent for too long.
     fn drop_silent(&mut self, now: Time) {
         let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
-        let lease = Span(self.silence_max().0.saturating_add(LEASE_MARGIN.0));
         let is_over = |stage: &Stage| match stage.silent_since {
-            Some(_) if stage.peer.is_remote() => now.since(stage.received.0) >= lease,
+            Some(_) if stage.peer.is_remote() => stage.leased_until <= now,
             Some(at) => now.since(at) >= grace,
             None => false,
         };
@@ -474,8 +495,7 @@ impl Budgets {
                 self.outbox.close(PeerId::Stage(id));
             }
             let Some(stage) = self.stages.get_mut(&id) else { continue };
-            let kept = Span(lease.0.saturating_add(FORGOTTEN.0));
-            if !stage.peer.is_remote() || now.since(stage.received.0) >= kept {
+            if !stage.peer.is_remote() || stage.leased_until.after(FORGOTTEN) <= now {
                 self.remove(now, id, "it did not answer");
                 continue;
             }

@@ -232,12 +232,14 @@ fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
 mod tests {
     use super::*;
     use crate::message::{
-        FromStage, Hello, OperatorRequest, Reply, Rule, StageInfo, ToStage, VERSION,
+        FromStage, Held, HeldBucket, Hello, OperatorRequest, Reply, Rule, StageInfo, ToStage,
+        VERSION,
     };
     use alloc::string::{String, ToString};
     use alloc::vec;
     use proptest::prelude::*;
-    use tidegate_model::StageId;
+    use tidegate_model::gate::{Throughput, Unit};
+    use tidegate_model::{Span, StageId};
 
     fn bytes<M: Serialize>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
@@ -260,12 +262,37 @@ mod tests {
         let hello = Hello::Stage { version: 1, info };
         let encoded = bytes(&hello);
         assert_eq!(encoded[4..], golden[4..], "{encoded:?}");
+        // A hello of an earlier version has no end that it knows nothing of.
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&encoded);
+        assert_eq!(decoder.next_message(), Ok(Some(hello)));
         assert_eq!(bytes(&ToStage::Collect { round: 5, detail: true }), [3, 0, 0, 0, 4, 5, 1]);
         assert_eq!(bytes(&FromStage::Disconnect), [1, 0, 0, 0, 3]);
         assert_eq!(bytes(&Rule::CLEAR), [2, 0, 0, 0, 0, 4]);
         assert_eq!(bytes(&OperatorRequest::Status), [1, 0, 0, 0, 1]);
         let error = Reply::Error { code: 4, message: String::from("no") };
         assert_eq!(bytes(&error), [5, 0, 0, 0, 1, 4, 2, b'n', b'o']);
+    }
+
+    #[test]
+    fn golden_frames_of_version_four() {
+        let rate = |per_second| Throughput::new(Unit::Bytes, per_second);
+        let bucket = HeldBucket { gate: String::from("kv"), rate: rate(9), safe: rate(5) };
+        let held = Held { buckets: vec![bucket], lease: Span(3) };
+        let info = StageInfo { tenant: String::from("kv"), held, ..StageInfo::default() };
+        let hello = Hello::Stage { version: 4, info };
+        let golden = [0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5, 3];
+        let mut frame = bytes(&hello);
+        assert_eq!(frame[4..], golden, "{frame:?}");
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&frame);
+        assert_eq!(decoder.next_message(), Ok(Some(hello)));
+        // What is left over is refused, as behind any message.
+        frame[0] += 1;
+        frame.push(0);
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&frame);
+        assert_eq!(decoder.next_message(), Err(DecodeError::Trailing { bytes: 1 }));
     }
 
     #[test]

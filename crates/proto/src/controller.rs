@@ -64,6 +64,7 @@ use crate::cluster::split::{self, Split};
 use crate::cluster::status::ClusterStatus;
 use crate::cluster::{self, Cluster};
 use crate::message::{FromGateway, Hello, ToGateway};
+pub use crate::outstanding::Outstanding;
 use crate::recording::collector::{CollectError, Collector, RecordingPart};
 use crate::session::{Action, PeerId, Sessions, same_version, shortened};
 pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
@@ -78,7 +79,7 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-/// The peers that a [`Controller`] leads, besides stages.
+/// The peers that a [`Controller`] leads besides stages, and what stages may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// The storage nodes; none where there is no cluster.
@@ -87,6 +88,8 @@ pub struct Setup {
     pub data_nodes: Vec<split::NodeSetup>,
     /// The names of the gateways.
     pub gateways: Vec<String>,
+    /// What the last [`Output::Remember`] of an earlier run said.
+    pub outstanding: Outstanding,
 }
 
 /// An I/O action for the caller of [`Controller`] to perform.
@@ -106,6 +109,8 @@ pub enum Output {
     },
     /// Publish an event.
     Event(Event),
+    /// Keep this for the next run ([`Setup::outstanding`]), before any later output is performed.
+    Remember(Outstanding),
 }
 
 /// The machine. See the head of this file.
@@ -128,7 +133,7 @@ impl Controller {
     /// A controller whose peers are all away, at `now`, with the policy of an earlier run and its
     /// revision.
     pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
-        let Setup { cluster, data_nodes, gateways } = setup;
+        let Setup { cluster, data_nodes, gateways, outstanding } = setup;
         let nodes = cluster.iter().flat_map(|setup| &setup.nodes);
         let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
         let mut stats = ClusterStats::new(&nodes, &gateways);
@@ -141,7 +146,7 @@ impl Controller {
             sessions: Sessions::default(),
             cluster: cluster.map(|setup| Cluster::new(now, setup, at(GateKind::Node))),
             split: Split::new(now, data_nodes, at(GateKind::DataNode)),
-            budgets: Budgets::new(now, at(GateKind::Stage)),
+            budgets: Budgets::new(now, at(GateKind::Stage), outstanding),
             policy,
             stats,
             collector: Collector::default(),
@@ -404,6 +409,7 @@ impl Controller {
                     }
                 }
                 Action::Publish(event) => self.outputs.push_back(Output::Event(event)),
+                Action::Remember(all) => self.outputs.push_back(Output::Remember(all)),
             }
         }
     }

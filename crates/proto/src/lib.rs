@@ -4,7 +4,7 @@
 //!   [`status`]: the state that it shows operators; [`pages`]: long replies to them
 //! - [`session`]: how a peer and its controller connect; [`retry`]: when to try again
 //! - [`controller`]: the controller, whose parts lead stages (`budgets`), storage and data nodes
-//!   ([`cluster`]), and read counters ([`stats`])
+//!   ([`cluster`]), and read counters ([`stats`]); `outstanding`: what it knows after a restart
 //! - [`stage`]: one stage; [`node`]: one storage node; [`data_node`]: the messages of data nodes
 //! - [`gateway`]: splits requests over the nodes of a volume; [`data`]: the frames between gateway
 //!   and node; [`recording`]: the load of gateways in a file
@@ -26,6 +26,7 @@ pub mod data_node;
 pub mod gateway;
 pub mod message;
 pub mod node;
+mod outstanding;
 pub mod pages;
 pub mod recording;
 pub mod retry;

@@ -15,7 +15,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
@@ -149,6 +149,41 @@ pub struct StageInfo {
     pub release: String,
     /// The policy revision whose rules it has, or zero.
     pub revision: u64,
+    /// What it enforces as it connects. Hellos of versions before 4 end without it.
+    #[serde(skip_serializing_if = "Held::is_empty", deserialize_with = "held_or_none")]
+    pub held: Held,
+}
+
+/// What a stage enforces as it connects: a controller that has started anew learns it from this.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Its token buckets.
+    pub buckets: Vec<HeldBucket>,
+    /// For how long from now their rates last; zero if they have no end, or it has come.
+    pub lease: Span,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+}
+
+/// A token bucket of a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBucket {
+    /// Its gate's name.
+    pub gate: String,
+    /// The rate in force.
+    pub rate: Throughput,
+    /// The rate without a controller.
+    pub safe: Throughput,
+}
+
+/// The end of a hello. A hello that ends before it has an earlier version, or its stage holds
+/// nothing. Bytes that cannot be read are left over, and the frame is refused for them.
+fn held_or_none<'de, D: Deserializer<'de>>(rest: D) -> Result<Held, D::Error> {
+    Ok(Held::deserialize(rest).unwrap_or_default())
 }
 
 /// From a controller to a stage.

@@ -28,6 +28,7 @@ use tidegate_model::{DataNodeId, Event, GatewayId, NodeId, Span, StageId, Time};
 use crate::data_node::{FromDataNode, ToDataNode};
 use crate::message::cluster::{FromNode, NodeInfo, ToNode};
 use crate::message::{FromGateway, FromStage, Hello, ToGateway, ToStage, VERSION};
+use crate::outstanding::Outstanding;
 use crate::retry::Retry;
 use crate::status::cluster::{ClusterStatus, TakeoverStatus};
 
@@ -501,6 +502,7 @@ pub(crate) enum Action {
     Send { to: PeerId, message: ToPeer },
     Close(PeerId),
     Publish(Event),
+    Remember(Outstanding),
 }
 
 /// The actions that a part wants done, oldest first.
@@ -518,6 +520,10 @@ impl Outbox {
 
     pub(crate) fn publish(&mut self, event: Event) {
         self.0.push_back(Action::Publish(event));
+    }
+
+    pub(crate) fn remember(&mut self, outstanding: Outstanding) {
+        self.0.push_back(Action::Remember(outstanding));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {

@@ -18,9 +18,9 @@ use alloc::format;
 use alloc::string::String;
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Span, Time};
+use tidegate_model::{GateSpec, Span, Time};
 
-use crate::message::{FromStage, Hello, Rule, StageInfo, ToStage, VERSION};
+use crate::message::{FromStage, Held, HeldBucket, Hello, Rule, StageInfo, ToStage, VERSION};
 use crate::session::{FromController, PeerSession, Standing};
 
 pub mod plan;
@@ -136,6 +136,20 @@ impl Machine {
         &self.info
     }
 
+    /// The first message of a connection that opens now.
+    pub fn hello(&self, now: Time) -> Hello {
+        let bucket = |(gate, spec): (&str, &plan::Gate)| {
+            let GateSpec::TokenBucket { rate: safe, .. } = spec.spec else { return None };
+            Some(HeldBucket { gate: gate.into(), rate: spec.rate.unwrap_or(safe), safe })
+        };
+        let lease = match self.leased_until {
+            Time::MAX => Span::ZERO,
+            until => until.since(now),
+        };
+        let held = Held { buckets: self.plan.gates().filter_map(bucket).collect(), lease };
+        Hello::Stage { version: VERSION, info: StageInfo { held, ..self.info.clone() } }
+    }
+
     /// Whether a controller has welcomed the stage and not gone since.
     pub fn is_connected(&self) -> bool {
         !self.has_ended && self.session.standing() == Standing::Joined
@@ -181,8 +195,7 @@ impl Machine {
         self.session.on_connected();
         self.last_received = now;
         self.sent = [(0, now)].into();
-        let hello = Hello::Stage { version: VERSION, info: self.info.clone() };
-        self.outputs.push_back(Output::Hello(hello));
+        self.outputs.push_back(Output::Hello(self.hello(now)));
     }
 
     /// There is no connection (any more), and why.

@@ -149,7 +149,7 @@ impl<B> SimulatedNode<B> {
 }
 
 impl<B> Process for SimulatedNode<B> {
-    fn hello(&self) -> Hello {
+    fn hello(&self, _now: Time) -> Hello {
         Hello::Node { version: VERSION, info: self.node.info() }
     }
 

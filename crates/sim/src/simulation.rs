@@ -25,7 +25,9 @@ mod host;
 use std::collections::BTreeSet;
 
 use tidegate_model::Time;
-use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::controller::{
+    ConnectionId, Controller, FromPeer, Output, Outstanding, Peer, ToPeer,
+};
 use tidegate_proto::message::Hello;
 
 use crate::alarm::Alarm;
@@ -39,7 +41,7 @@ const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);
 
 /// The process of a peer: a machine that has a session with the controller.
 pub(crate) trait Process {
-    fn hello(&self) -> Hello;
+    fn hello(&self, now: Time) -> Hello;
     fn on_connected(&mut self, now: Time);
     fn on_disconnected(&mut self, now: Time);
     fn on_message(&mut self, now: Time, message: ToPeer);
@@ -56,6 +58,9 @@ pub(crate) trait Peers: Sized {
 
     /// A controller's process, which knows the policy. Only the first knows that it is the first.
     fn controller(&self, now: Time, incarnation: u32) -> Controller;
+
+    /// The controller has this kept for its next process.
+    fn remember(&mut self, _outstanding: Outstanding) {}
 
     /// The identity of a peer, as the controller's host knows it.
     fn identity(_hello: &Hello) -> Peer {
@@ -94,7 +99,7 @@ pub enum Fault {
     Stops(u16, Picoseconds),
     /// The controller's process ends, without a word.
     ControllerDies,
-    /// A new one is started; it knows the policy and nothing else.
+    /// A new one is started; it knows the policy and what was kept for it.
     ControllerReturns,
     /// A peer closes its connection, as one does that has received nothing for long.
     Hangs(u16),
@@ -213,7 +218,7 @@ impl<K: Peers> Simulation<K> {
             let connection = ConnectionId(self.connections);
             let mut process = self.peers.process(now, number, 1);
             self.open.insert(connection);
-            controller.on_hello(now, connection, Peer::default(), process.hello());
+            controller.on_hello(now, connection, Peer::default(), process.hello(now));
             process.on_connected(now);
             (host.process, host.incarnation) = (Some(process), 1);
             (host.at_peer, host.at_controller) = (Some(connection), Some(connection));
@@ -341,6 +346,10 @@ impl<K: Peers> Simulation<K> {
                     assert!(self.open.remove(&connection), "{connection:?} is closed twice");
                     (connection, Content::ControllerClosed)
                 }
+                Output::Remember(outstanding) => {
+                    self.peers.remember(outstanding);
+                    continue;
+                }
                 Output::Event(event) => {
                     self.journal.iter_mut().for_each(|it| it.events.push(event.clone()));
                     continue;
@@ -385,11 +394,12 @@ impl<K: Peers> Simulation<K> {
         }
         self.connections += 1;
         let connection = ConnectionId(self.connections);
+        let hello = process.hello(self.now.time());
         host.at_peer = Some(connection);
         host.last_received = self.now;
         let watch = self.now.after(self.silence);
         self.agenda.0.push(watch, Event::Watch { peer, connection });
-        let message = Message { peer, connection, content: Content::Hello(process.hello()) };
+        let message = Message { peer, connection, content: Content::Hello(hello) };
         self.agenda.announce(&host.from_peer, self.now, message);
         process.on_connected(self.now.time());
         self.pump(peer);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::gate::Unit;
 use tidegate_model::{Policy, Span, Time};
-use tidegate_proto::controller::{Controller, FromPeer, Peer, Setup, ToPeer};
+use tidegate_proto::controller::{Controller, FromPeer, Outstanding, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
     ChannelReport, FromStage, GateReport, Hello, StageInfo, StageReport,
 };
@@ -109,9 +109,8 @@ pub(crate) fn tenant(number: usize) -> String {
 }
 
 impl Process for SimProgram {
-    fn hello(&self) -> Hello {
-        let version = tidegate_proto::message::VERSION;
-        Hello::Stage { version, info: self.machine.info().clone() }
+    fn hello(&self, now: Time) -> Hello {
+        self.machine.hello(now)
     }
 
     fn on_connected(&mut self, now: Time) {
@@ -152,10 +151,14 @@ pub(crate) enum StageEvent {
 }
 
 /// The programs of a simulation, on [`HOSTS`] hosts in turn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Programs {
     /// The policies, of which the first is in force from the beginning.
     pub(crate) policies: Vec<Policy>,
+    /// The number of the one that was applied last.
+    pub(crate) applied: u16,
+    /// What the next controller is to know.
+    pub(crate) outstanding: Outstanding,
     /// The tenant and the demand of each host's program.
     pub(crate) hosts: Vec<(usize, u64)>,
     /// The most that was in force at once, when and at which hosts.
@@ -192,7 +195,13 @@ impl Peers for Programs {
     }
 
     fn controller(&self, now: Time, _incarnation: u32) -> Controller {
-        Controller::new(now, Setup::default(), Some((1, self.policies[0].clone())))
+        let setup = Setup { outstanding: self.outstanding.clone(), ..Setup::default() };
+        let policy = self.policies[usize::from(self.applied)].clone();
+        Controller::new(now, setup, Some((u64::from(self.applied) + 1, policy)))
+    }
+
+    fn remember(&mut self, outstanding: Outstanding) {
+        self.outstanding = outstanding;
     }
 
     fn process(&self, now: Time, peer: u16, incarnation: u32) -> SimProgram {
@@ -226,6 +235,8 @@ impl Peers for Programs {
                 }
             }
             StageEvent::Apply(number) => {
+                // While no controller runs, the policy is stored for the next one.
+                simulation.peers.applied = number;
                 let policy = simulation.peers.policies[usize::from(number)].clone();
                 if let Some(controller) = &mut simulation.controller {
                     controller.apply(now, u64::from(number) + 1, policy);

@@ -221,6 +221,9 @@ impl ControllerWorld {
                 Output::Event(event) => {
                     serde_json::to_string(&event).expect("an event is data");
                 }
+                Output::Remember(outstanding) => {
+                    serde_json::to_string(&outstanding).expect("what is kept is data");
+                }
             }
         }
     }

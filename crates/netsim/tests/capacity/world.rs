@@ -194,6 +194,7 @@ impl World {
                     }
                 }
                 Output::Event(event) => self.events.push(event),
+                Output::Remember(_) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use tidegate_model::Policy;
 
 use super::name_index::NameIndex;
+use super::stage::Stage;
 use crate::message::StageInfo;
 use crate::session::{Peer, Refusal, shortened};
 
@@ -46,6 +47,19 @@ pub(super) fn admit(
         return Err(Refusal { reason, retry: false });
     }
     Ok(Admission { home: Some(index), served: [index].into() })
+}
+
+/// The same for a stage that an earlier policy admitted. Stages that have not returned say nothing
+/// more about themselves than their tenant.
+pub(super) fn admit_again(
+    policy: &Policy,
+    name_index: &NameIndex,
+    stage: &Stage,
+) -> Result<Admission, Refusal> {
+    match name_index.tenant(&stage.info.tenant).filter(|_| stage.is_absent) {
+        Some(index) => Ok(Admission { home: Some(index), served: [index].into() }),
+        None => admit(policy, name_index, &stage.peer, &stage.info),
+    }
 }
 
 #[cfg(test)]

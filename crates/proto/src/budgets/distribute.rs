@@ -19,14 +19,17 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::{Account, Fallback, Group, Tenant};
+use tidegate_model::policy::{Account, Fallback};
 use tidegate_model::{Event, Policy, StageId, Time};
 
+use super::earlier::Earlier;
+use super::headroom::{Headroom, buckets};
 use super::implied::reservations;
 use super::mix::{MIX_PART, Mix};
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
-use super::solve::{START_PART, TenantAtStage, solve};
-use super::stage::{Bucket, Stage};
+use super::safe_rates::SafeRates;
+use super::solve::{TenantAtStage, solve};
+use super::stage::{Stage, Stages};
 use super::{Budgets, HURRIED};
 use crate::message::{Enforcement, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
@@ -38,8 +41,6 @@ const CHANGE_PART: u64 = 100;
 /// A rate that changes by more than one part in this many is a share that moves. As with a demand
 /// that falls, steady programs fluctuate by less.
 const MOVE_PART: u64 = 8;
-
-pub(super) type Stages = BTreeMap<StageId, Stage>;
 
 /// A change to one bucket of one stage.
 struct Change {
@@ -60,9 +61,10 @@ impl Budgets {
         let policy = &active.policy;
         let (mut decreases, mut increases) = (Vec::new(), Vec::new());
         for (unit, mut goals) in UNITS.into_iter().zip(decide(policy, &self.stages, true)) {
-            keep_bounds(policy, unit, &self.stages, &mut goals);
+            keep_bounds(policy, unit, (&self.stages, &self.earlier), &mut goals);
             let pressure = Pressure::new(policy, unit, &self.stages, &goals);
-            let safe_rates = safe_rates(policy, unit, &self.stages);
+            let absent = |tenant: &str| self.earlier.safe(tenant, unit);
+            let mut safe_rates = SafeRates::new(policy, unit, &self.stages, absent);
             for ((stage, share, bucket), goal) in buckets(&self.stages, unit).zip(goals) {
                 let rate = bucket_rate(policy, &self.stages[&stage], unit, goal);
                 let tenant = self.stages[&stage].shares[share].tenant;
@@ -70,7 +72,7 @@ impl Budgets {
                     continue;
                 }
                 let is_leased = self.stages[&stage].peer.is_remote();
-                let safe = safe_rates[tenant];
+                let safe = safe_rates.take(tenant, bucket, is_leased);
                 let is_used = is_leased || policy.fallback == Fallback::Reservation;
                 let has_safe = safe == bucket.safe || !is_used;
                 if has_safe && (goal, rate) == (bucket.goal, bucket.rate) {
@@ -92,6 +94,7 @@ impl Budgets {
         }
         self.push(decreases);
         self.push(increases);
+        self.remember();
         self.announce();
         self.hurry(now);
     }
@@ -139,8 +142,10 @@ impl Budgets {
             let own =
                 buckets(&self.stages, unit).zip(goals).filter(|((stage, ..), _)| *stage == id);
             let own: Vec<(usize, u64)> = own.map(|((_, share, _), goal)| (share, goal)).collect();
-            let mut headroom = Headroom::new(&active.policy, unit, &self.stages);
-            let safe = safe_rates(&active.policy, unit, &self.stages);
+            let returned = self.earlier.returned(&active.policy, unit);
+            let mut headroom = Headroom::new(&active.policy, unit, &self.stages, returned);
+            let absent = |tenant: &str| self.earlier.safe(tenant, unit);
+            let mut safe = SafeRates::new(&active.policy, unit, &self.stages, absent);
             let Some(stage) = self.stages.get_mut(&id) else { return };
             for (share, goal) in own {
                 let tenant = stage.shares[share].tenant;
@@ -152,10 +157,12 @@ impl Budgets {
                 };
                 let rate = bucket_rate(&active.policy, stage, unit, goal);
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
-                    bucket.set(goal, rate, safe[tenant], is_remote);
+                    let safe = safe.take(tenant, bucket, is_remote);
+                    bucket.set(goal, rate, safe, is_remote);
                 }
             }
         }
+        self.remember();
         self.send_all(id);
         self.announce();
     }
@@ -169,20 +176,23 @@ impl Budgets {
         // stages that cannot read it.
         let decided = decide(&active.policy, &self.stages, false);
         for (unit, mut goals) in UNITS.into_iter().zip(decided) {
-            keep_bounds(&active.policy, unit, &self.stages, &mut goals);
-            let safe = safe_rates(&active.policy, unit, &self.stages);
+            keep_bounds(&active.policy, unit, (&self.stages, &self.earlier), &mut goals);
+            let absent = |tenant: &str| self.earlier.safe(tenant, unit);
+            let mut safe = SafeRates::new(&active.policy, unit, &self.stages, absent);
             let keys = buckets(&self.stages, unit).map(|(stage, share, _)| (stage, share));
             let decided: Vec<_> = keys.zip(goals).collect();
             for ((id, share), goal) in decided {
                 let Some(stage) = self.stages.get_mut(&id) else { continue };
                 let rate = bucket_rate(&active.policy, stage, unit, goal);
                 let (tenant, is_remote) = (stage.shares[share].tenant, stage.peer.is_remote());
-                let safe = if stage.is_lost { 0 } else { safe[tenant] };
+                let is_lost = stage.is_lost;
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
+                    let safe = if is_lost { 0 } else { safe.take(tenant, bucket, is_remote) };
                     bucket.set(goal, rate, safe, is_remote);
                 }
             }
         }
+        self.remember();
         let after = bytes_in_force(&self.stages);
         let growth = |id: &StageId| {
             let grown = i128::from(after[id]) - i128::from(before.get(id).copied().unwrap_or(0));
@@ -232,14 +242,6 @@ impl Budgets {
             }
         }
     }
-}
-
-/// Every bucket in `unit` with its stage and the index of its share, in a fixed order.
-fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize, &Bucket)> {
-    stages.iter().flat_map(move |(id, stage)| {
-        let shares = stage.shares.iter().enumerate();
-        shares.filter_map(move |(index, share)| Some((*id, index, share.bucket(unit)?)))
-    })
 }
 
 /// The goals of all [`buckets`] of each unit, in their order. If `hold`, silent stages keep theirs;
@@ -296,11 +298,17 @@ fn mixes(policy: &Policy, stages: &Stages) -> Vec<Mix> {
 }
 
 /// Lowers goals so that no stage is given what a stage of another host may still enforce.
-fn keep_bounds(policy: &Policy, unit: Unit, stages: &Stages, goals: &mut [u64]) {
-    if !stages.values().any(|stage| stage.peer.is_remote()) {
+fn keep_bounds(
+    policy: &Policy,
+    unit: Unit,
+    (stages, earlier): (&Stages, &Earlier),
+    goals: &mut [u64],
+) {
+    let is_remote = |stage: &Stage| stage.peer.is_remote();
+    if !stages.values().any(is_remote) && earlier.until().is_none() {
         return;
     }
-    let mut headroom = Headroom::new(policy, unit, stages);
+    let mut headroom = Headroom::new(policy, unit, stages, earlier.returned(policy, unit));
     for ((id, share, bucket), goal) in buckets(stages, unit).zip(&mut *goals) {
         let stage = &stages[&id];
         if !stage.peer.is_remote() {
@@ -349,77 +357,6 @@ fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
         return stage.calibration.bucket_rate(goal).max(1);
     }
     goal.max(1)
-}
-
-/// The rate that each stage of a tenant may use without a controller, by the tenant's index. A
-/// reservation is divided in equal parts over the tenant's stages. A tenant without one has an
-/// equal part of the unreserved budget, and of what its group leaves to it, at least of a hundredth
-/// of either: a program must not stand still because a controller does.
-fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
-    let mut counts = alloc::vec![0u64; policy.tenants.len()];
-    // Rates that stages without a connection may still use.
-    let mut lost = alloc::vec![0u64; policy.tenants.len()];
-    for (stage, share) in
-        stages.values().flat_map(|stage| stage.shares.iter().map(move |share| (stage, share)))
-    {
-        if stage.is_lost {
-            let safe = share.bucket(unit).map_or(0, |bucket| bucket.safe_bound);
-            lost[share.tenant] = lost[share.tenant].saturating_add(safe);
-        } else {
-            counts[share.tenant] += 1;
-        }
-    }
-    let mut all = Unreserved::default();
-    let mut groups = alloc::vec![Unreserved::default(); policy.groups.len()];
-    let own = |group: Option<&Group>| group.and_then(|group| group.promise.reservation.get(unit));
-    for tenant in &policy.tenants {
-        let promised = tenant.reservation.get(unit);
-        if own(policy.group_of(tenant)).is_none() {
-            all.count(promised);
-        }
-        if let Some(group) = tenant.group.and_then(|group| groups.get_mut(group)) {
-            group.count(promised);
-        }
-    }
-    policy.groups.iter().filter_map(|group| own(Some(group))).for_each(|it| all.count(Some(it)));
-    let free = policy.budget.get(unit).map_or(u64::MAX, |budget| all.part_of(budget));
-    let safe = |((tenant, count), lost): ((&Tenant, u64), u64)| {
-        let group = policy.group_of(tenant);
-        let rate = tenant.reservation.get(unit).unwrap_or_else(|| {
-            let limit = group.and_then(|group| group.promise.limit.get(unit));
-            let whole = own(group).or(limit);
-            let part = whole.zip(tenant.group).map(|(whole, at)| groups[at].part_of(whole));
-            match part {
-                Some(part) if own(group).is_some() => part,
-                part => free.min(part.unwrap_or(u64::MAX)),
-            }
-        });
-        match rate.min(tenant.limit.get(unit).unwrap_or(u64::MAX)) {
-            u64::MAX => u64::MAX,
-            rate => (rate.saturating_sub(lost) / count.max(1)).max(1),
-        }
-    };
-    policy.tenants.iter().zip(counts).zip(lost).map(safe).collect()
-}
-
-/// The sum of the reservations, and the number of tenants without one: these share the rest.
-#[derive(Clone, Copy, Default)]
-struct Unreserved {
-    promised: u64,
-    others: u64,
-}
-
-impl Unreserved {
-    fn count(&mut self, promised: Option<u64>) {
-        match promised {
-            Some(promised) => self.promised = self.promised.saturating_add(promised),
-            None => self.others += 1,
-        }
-    }
-
-    fn part_of(self, whole: u64) -> u64 {
-        whole.saturating_sub(self.promised).max(whole / START_PART) / self.others.max(1)
-    }
 }
 
 /// Whether a share moves, and does not only follow the fluctuation of a demand.
@@ -479,65 +416,5 @@ impl Pressure {
 
     fn demands(&self, tenant: usize, is_decrease: bool) -> bool {
         if is_decrease { self.tight[tenant] } else { self.owed[tenant] }
-    }
-}
-
-/// The rates that a stage can get before other stages give any up.
-struct Headroom<'a> {
-    policy: &'a Policy,
-    unit: Unit,
-    /// The sum of what the stages of each tenant may enforce.
-    used: Vec<u64>,
-}
-
-impl<'a> Headroom<'a> {
-    fn new(policy: &'a Policy, unit: Unit, stages: &Stages) -> Self {
-        let mut used = alloc::vec![0u64; policy.tenants.len()];
-        for (stage, share, bucket) in buckets(stages, unit) {
-            let used = &mut used[stages[&stage].shares[share].tenant];
-            *used = used.saturating_add(bucket.bound);
-        }
-        Self { policy, unit, used }
-    }
-
-    /// Takes at most `wanted` for a tenant, of what is free.
-    fn take_free(&mut self, tenant: usize, wanted: u64) -> u64 {
-        let left = |(cap, used): (Option<u64>, u64)| Some(cap?.saturating_sub(used));
-        let taken = self.caps(tenant).into_iter().filter_map(left).fold(wanted, u64::min);
-        self.used[tenant] = self.used[tenant].saturating_add(taken);
-        taken
-    }
-
-    /// The caps that hold for a tenant, and how much of each is used.
-    fn caps(&self, tenant: usize) -> [(Option<u64>, u64); 3] {
-        let all = self.used.iter().fold(0u64, |sum, used| sum.saturating_add(*used));
-        let promise = &self.policy.tenants[tenant];
-        let group = self.policy.group_of(promise);
-        let group = group.and_then(|group| group.promise.limit.get(self.unit));
-        let of_group = || {
-            let tenants = self.policy.tenants.iter().zip(&self.used);
-            let tenants = tenants.filter(|(it, _)| it.group == promise.group);
-            tenants.fold(0u64, |sum, (_, used)| sum.saturating_add(*used))
-        };
-        [
-            (self.policy.budget.get(self.unit), all),
-            (promise.limit.get(self.unit), self.used[tenant]),
-            (group, group.map_or(0, |_| of_group())),
-        ]
-    }
-
-    /// Takes at most `wanted` for a tenant's stage that starts.
-    fn take(&mut self, tenant: usize, wanted: u64) -> u64 {
-        let mut taken = wanted;
-        for (cap, used) in self.caps(tenant) {
-            let Some(cap) = cap else { continue };
-            let left = cap.saturating_sub(used);
-            let with_start = cap.saturating_add(cap / START_PART).saturating_sub(used);
-            taken = taken.min(left.max(with_start / 2));
-        }
-        // The stage must be able to start; a token per second is noise in any budget.
-        let taken = taken.max(1);
-        self.used[tenant] = self.used[tenant].saturating_add(taken);
-        taken
     }
 }

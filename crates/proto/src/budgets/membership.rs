@@ -73,6 +73,7 @@ impl Budgets {
         if !stage.is_lost {
             self.outbox.publish(left(&stage, reason));
         }
+        self.remember();
         self.settle_soon(now);
         if stage.owes {
             self.await_less(now);
@@ -95,9 +96,14 @@ impl Budgets {
 
     /// Renews the lease of a stage of another host, from its last report that arrived.
     pub(super) fn lease(&mut self, id: StageId) {
-        let (Some(stage), Some(_)) = (self.stages.get(&id), &self.active) else { return };
-        if stage.peer.is_remote() && self.fallback() != Fallback::Unlimited {
-            let (round, length) = (stage.received.1, self.silence_max());
+        let (length, is_leased) = (self.silence_max(), self.fallback() != Fallback::Unlimited);
+        let (Some(stage), Some(_)) = (self.stages.get_mut(&id), &self.active) else { return };
+        if !stage.peer.is_remote() || stage.is_lost {
+            return;
+        }
+        stage.extend_lease(length);
+        let round = stage.received.1;
+        if is_leased {
             self.send(id, ToStage::Lease { round, length });
         }
     }

@@ -4,6 +4,7 @@
 //! and all other channels of a report are added up in one counter. Counters are checked: one that
 //! goes back has begun anew, and the first reading of one gives no rate.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,8 +12,9 @@ use alloc::vec::Vec;
 use tidegate_algo::shaping::demand::{Calibration, Demand, Usage};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
-use tidegate_model::{Policy, Span, Time};
+use tidegate_model::{Policy, Span, StageId, Time};
 
+use super::LEASE_MARGIN;
 use super::capacity::StorageView;
 use super::mix::Mix;
 use super::name_index::NameIndex;
@@ -29,6 +31,9 @@ const COMMAND_MAX: usize = 512;
 const TEXT_MAX: usize = 255;
 /// Reasons for bypasses that are kept; the shim knows about a dozen.
 const REASONS_MAX: usize = 64;
+
+/// All of them.
+pub(super) type Stages = BTreeMap<StageId, Stage>;
 
 /// One connected stage.
 #[derive(Debug)]
@@ -47,8 +52,12 @@ pub(super) struct Stage {
     pub(super) silent_since: Option<Time>,
     /// When its last report arrived, or its hello, and the round of that.
     pub(super) received: (Time, u64),
+    /// When the rates of a stage of another host have certainly ended, if none is confirmed anew.
+    pub(super) leased_until: Time,
     /// Whether it has no connection, and may enforce its rates nevertheless.
     pub(super) is_lost: bool,
+    /// Whether it stands for stages that have not returned since the controller started.
+    pub(super) is_absent: bool,
     pub(super) processes: u32,
     pub(super) coverage: Coverage,
     pub(super) device_bytes: u64,
@@ -215,7 +224,9 @@ impl Stage {
             missed: 0,
             silent_since: None,
             received: (now, 0),
+            leased_until: now,
             is_lost: false,
+            is_absent: false,
             processes: 0,
             coverage: Coverage::default(),
             device_bytes: 0,
@@ -298,6 +309,7 @@ impl Stage {
 
     /// Takes over what the same process may still enforce of the rules on its last connection.
     pub(super) fn inherit(&mut self, earlier: &Self) {
+        self.leased_until = earlier.leased_until;
         for share in &mut self.shares {
             let Some(index) = earlier.share_of(share.tenant) else { continue };
             for (bucket, earlier) in share.buckets.iter_mut().zip(&earlier.shares[index].buckets) {
@@ -306,6 +318,12 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// A lease of this length is confirmed for its last report.
+    pub(super) fn extend_lease(&mut self, length: Span) {
+        let length = Span(length.0.saturating_add(LEASE_MARGIN.0));
+        self.leased_until = self.leased_until.max(self.received.0.after(length));
     }
 
     /// Whether it has more than it is to have, until it answers.

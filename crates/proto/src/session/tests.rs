@@ -42,7 +42,8 @@ impl Twins {
         let nodes = vec![NodeSetup { name: "n".into(), ..NodeSetup::default() }];
         let cluster = Some(cluster::Setup { nodes, is_first: true, ..cluster::Setup::default() });
         let data_nodes = vec![split::NodeSetup { name: "d".into(), ..Default::default() }];
-        let setup = Setup { cluster, data_nodes, gateways: vec!["g".into()] };
+        let gateways = vec!["g".into()];
+        let setup = Setup { cluster, data_nodes, gateways, ..Setup::default() };
         let policy = Policy::parse("budget = \"1GB/s\"\n[[tenant]]\nname = \"t\"").unwrap();
         let process = |pid| Process {
             session: PeerSession::default(),
@@ -112,7 +113,7 @@ impl Twins {
                     let ended = ended.filter(|it| it.session.next_attempt() == Time::MAX);
                     ended.for_each(|process| process.session.on_closed(now));
                 }
-                Output::Event(_) => {}
+                Output::Event(_) | Output::Remember(_) => {}
             }
         }
     }

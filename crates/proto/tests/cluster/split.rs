@@ -210,7 +210,7 @@ impl ClusterTestbed {
                     }
                 }
                 Output::Send { .. } => panic!("{output:?} to a data node"),
-                Output::Event(_) => {}
+                Output::Event(_) | Output::Remember(_) => {}
             }
         }
         self.check();

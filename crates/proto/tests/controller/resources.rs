@@ -47,6 +47,7 @@ fn sent(policy: &str) -> Sent {
         cluster: Some(cluster::Setup { nodes, is_first: true, ..cluster::Setup::default() }),
         data_nodes: vec![split::NodeSetup { name: "m".into(), ..split::NodeSetup::default() }],
         gateways: vec!["front".into()],
+        ..Setup::default()
     };
     let mut controller = Controller::new(Time::ZERO, setup, None);
     let info = StageInfo { tenant: "oltp".into(), ..StageInfo::default() };

@@ -77,7 +77,7 @@ impl Pair {
                     }
                     Output::Send { .. } => panic!("{output:?} to a stage"),
                     Output::Close { .. } => panic!("closed"),
-                    Output::Event(_) => {}
+                    Output::Event(_) | Output::Remember(_) => {}
                 }
             } else {
                 return;

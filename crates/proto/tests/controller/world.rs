@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
+use tidegate_proto::controller::{
+    ConnectionId, Controller, FromPeer, Output, Outstanding, Peer, Setup, ToPeer,
+};
 use tidegate_proto::message::{
-    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping, Rule,
-    RuleError, StageInfo, StageReport, ToStage, VERSION,
+    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Held, HeldBucket, Hello,
+    Housekeeping, Rule, RuleError, StageInfo, StageReport, ToStage, VERSION,
 };
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -159,6 +161,8 @@ pub(crate) struct ControllerTestbed {
     pub(crate) controller: Controller,
     pub(crate) stages: BTreeMap<ConnectionId, Fake>,
     pub(crate) events: Vec<Event>,
+    /// What the next controller is to know.
+    pub(crate) outstanding: Outstanding,
     /// Whether stages that say hello are on other hosts.
     pub(crate) is_remote: bool,
     /// Connections that the controller closed.
@@ -174,6 +178,7 @@ impl ControllerTestbed {
             controller: Controller::new(Time::ZERO, Setup::default(), policy),
             stages: BTreeMap::new(),
             events: Vec::new(),
+            outstanding: Outstanding::default(),
             is_remote: false,
             closed: Vec::new(),
             last: 0,
@@ -217,6 +222,36 @@ impl ControllerTestbed {
         self.settle();
     }
 
+    /// The controller ends without a word and starts again. All stages lose their connections, and
+    /// what each had is returned, by its connection.
+    pub(crate) fn restart(&mut self) -> BTreeMap<ConnectionId, Fake> {
+        let policy = self.controller.policy().map(|(revision, policy)| (revision, policy.clone()));
+        let setup = Setup { outstanding: self.outstanding.clone(), ..Setup::default() };
+        self.controller = Controller::new(self.now, setup, policy);
+        std::mem::take(&mut self.stages)
+    }
+
+    /// A stage connects to a controller that has started anew, and says what it has.
+    pub(crate) fn rejoin(&mut self, stage: Fake, lease: Span) -> ConnectionId {
+        let bucket = |(gate, rate): (&String, &Throughput)| {
+            let safe = stage.safe[gate];
+            HeldBucket { gate: gate.clone(), rate: *rate, safe }
+        };
+        let buckets = stage.rates.iter().map(bucket).collect();
+        let info = StageInfo {
+            tenant: stage.tenant.clone(),
+            pid: stage.pid,
+            stage: stage.id,
+            revision: stage.revision,
+            held: Held { buckets, lease },
+            ..StageInfo::default()
+        };
+        let wants = stage.wants;
+        let id = self.hello(VERSION, 1_000, info);
+        self.stage(id).wants = wants;
+        id
+    }
+
     pub(crate) fn send(&mut self, connection: ConnectionId, message: FromStage) {
         self.controller.on_message(self.now, connection, FromPeer::Stage(message));
         self.settle();
@@ -238,6 +273,7 @@ impl ControllerTestbed {
                     self.closed.push(connection);
                 }
                 Output::Event(event) => self.events.push(event),
+                Output::Remember(outstanding) => self.outstanding = outstanding,
             }
         }
     }

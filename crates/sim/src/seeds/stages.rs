@@ -9,8 +9,8 @@
 //! - *Shares follow demand* in the calm: two and a half intervals after demands have changed, all
 //!   that is there is used, but for a twentieth.
 //!
-//! The controller does not die here: one that starts anew knows nothing of stages that are cut off.
-//! Nor does a stage stand still: one that does lowers no rate.
+//! The controller dies in half of the runs, also while hosts are cut off, and starts again. A stage
+//! does not stand still: one that does lowers no rate.
 
 use tidegate_model::{Policy, Span};
 
@@ -61,7 +61,7 @@ impl StageTrial {
         let weather = Conduct { lost: 0, doubled: 0, stray: 0, ..weather };
         let mut links = vec![weather; usize::from(count)];
         let faults = faults(&mut random, &mut links);
-        let programs = Programs { policies, hosts, most: Default::default() };
+        let programs = Programs { policies, hosts, ..Programs::default() };
         let silence = Picoseconds(1_000 * Picoseconds::from(PERIOD).0);
         let mut simulation = StageSim::new(programs, seed, &links, silence);
         for host in 0..count {
@@ -148,7 +148,7 @@ fn policies(random: &mut Stream, capacity: u64, tenants: usize) -> (Vec<Policy>,
     (policies, reserved)
 }
 
-/// Cuts of links, connections that end, and programs that die and return.
+/// Cuts of links, connections that end, programs that die and return, and such controllers.
 fn faults(random: &mut Stream, links: &mut [Conduct]) -> Vec<(Picoseconds, Fault)> {
     let (period, mut faults) = (Picoseconds::from(PERIOD).0, Vec::new());
     let end = Picoseconds::from(Span(PERIOD.0 * nodes::phases(PERIOD).wild));
@@ -165,6 +165,19 @@ fn faults(random: &mut Stream, links: &mut [Conduct]) -> Vec<(Picoseconds, Fault
                 faults.push((Picoseconds(to.0 - 1), Fault::Hangs(host)));
             }
         }
+    }
+    let at = Picoseconds(random.within(period / 2, end.0 - period));
+    let mut outages = Vec::new();
+    if random.below(2) == 0 {
+        outages.push((at, random.within(period / 100, 3 * period)));
+    }
+    // The next controller has learned little when it dies, too.
+    if random.below(4) == 0 {
+        outages.push((at.after(Picoseconds(period)), random.within(period / 100, period)));
+    }
+    for (from, length) in outages {
+        let to = from.after(Picoseconds(length)).min(end);
+        faults.extend([(from, Fault::ControllerDies), (to, Fault::ControllerReturns)]);
     }
     faults
 }

@@ -49,7 +49,7 @@ fn simulation() -> StageSim {
     let programs = Programs {
         policies: [policy].into(),
         hosts: (0..STAGES).map(host).collect(),
-        most: Default::default(),
+        ..Programs::default()
     };
     let link = Conduct { least: Picoseconds(MS / 10), most: Picoseconds(MS), ..Conduct::default() };
     let links = vec![link; usize::from(STAGES)];
@@ -125,8 +125,8 @@ const GOLDEN: &str = "\
 change   ms   t0   t1   t2  all  there
      1    0    1  332  135  468   1000
      1   50    1  332  135  468   1000
-     1  100  356  332  135  823   1000
-     1  150  356  332  135  823   1000
+     1  100  357  332  135  824   1000
+     1  150  357  332  135  824   1000
      1  200  480  332  135  947   1000
      1  250  480  350  153  983   1000
      1  300  480  350  153  983   1000
@@ -146,7 +146,7 @@ change   ms   t0   t1   t2  all  there
      3  300  680    0  299  979   1000
      4    0  340    3   18  361   1000
      4   50  340    3   18  361   1000
-     4  100  340   85   26  451   1000
+     4  100  340   85   27  452   1000
      4  150  340   85  558  983   1000
      4  200  340   85  558  983   1000
      4  250  340   85  558  983   1000

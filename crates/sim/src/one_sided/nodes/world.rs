@@ -213,7 +213,7 @@ impl Peers for DataNodes {
 }
 
 impl Process for DataNode {
-    fn hello(&self) -> message::Hello {
+    fn hello(&self, _now: Time) -> message::Hello {
         message::Hello::DataNode { version: VERSION, name: self.name.clone() }
     }
 
