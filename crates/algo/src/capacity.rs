@@ -5,4 +5,5 @@
 pub mod depth;
 pub mod device_time;
 pub mod estimate;
+pub mod percentile_limit;
 pub mod search;

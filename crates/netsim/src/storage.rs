@@ -6,11 +6,13 @@
 //!   behind, pages mapped to planes that clean themselves, chips, and channels.
 //! - [`Memory`]: persistent memory, in less than a microsecond.
 //! - [`alone`]: a drive under synthetic load, without a network.
+//! - [`NodeDrive`]: a drive behind a simulated storage node.
 //!
 //! A drive is held to MQSim, which simulates one in far more detail, by the times that MQSim gives
 //! for the same drive and load (`tests/storage.rs`; `examples/ssd.rs` prints both).
 
 pub mod alone;
+mod behind_node;
 mod cache;
 mod flash;
 mod link;
@@ -21,6 +23,7 @@ mod plane;
 mod ssd;
 mod table;
 
+pub use behind_node::{NodeDrive, NodeDriveEvent};
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{
     Before, Cache, CellTimes, Channel, Choice, Cleaning, CommandOrder, Geometry, HostInterface,

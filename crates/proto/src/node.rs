@@ -76,6 +76,7 @@ use crate::stats::message::NodeLatency;
 use control::NodeControl;
 use measure::Measure;
 pub use request::NodeRequest;
+use shards::Occupies;
 pub use shards::{Shards, Visit};
 pub use status::{ByteStatus, NodeStatus, TenantStatus};
 use threads::{Clock, Mutex, SingleThreaded, Threading};
@@ -520,11 +521,11 @@ fn push<B, T: Threading>(
     visit.push_in_class(now, (request.slot, request.class), request.cost, request);
 }
 
-/// The scheduler has let a request through. Also returns as how many it counts at the device.
+/// The scheduler has let a request through. Also returns how much of the device it occupies.
 #[inline]
-fn accept<B>(now: Time, next: Dispatched<NodeRequest<B>>) -> (NodeRequest<B>, u32) {
+fn accept<B>(now: Time, next: Dispatched<NodeRequest<B>>) -> (NodeRequest<B>, Occupies) {
     let dispatched = next.job.dispatched.min(now);
     let request = NodeRequest { is_reserved: next.is_reserved, dispatched, ..next.job };
-    let count = request.count();
-    (request, count)
+    let occupies = Occupies { count: request.count(), weight: request.weight() };
+    (request, occupies)
 }

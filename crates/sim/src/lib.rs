@@ -15,6 +15,7 @@
 //! - [`workload`]: who asks what of storage, and when, from a few numbers.
 //! - [`trace`]: the same, from recordings of real systems.
 //! - [`twin`]: a cluster with its own recorded load, and another policy.
+//! - [`isolation`]: a tenant with a reservation at a node, beside tenants without one.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
@@ -76,7 +77,9 @@ pub mod cluster;
 pub mod device;
 pub mod event;
 mod io_request;
+pub mod isolation;
 pub mod keys;
+mod large;
 pub mod link;
 mod node;
 pub mod one_sided;

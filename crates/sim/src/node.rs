@@ -117,7 +117,10 @@ impl<B> SimulatedNode<B> {
             if self.batch.is_empty() {
                 return;
             }
-            self.node.on_dispatch(now, &mut self.batch);
+            let is_timed_alone = NodeRequest::is_measured;
+            for some in self.batch.chunk_by_mut(|a, b| !is_timed_alone(a) && !is_timed_alone(b)) {
+                self.node.on_dispatch(now, some);
+            }
             for request in self.batch.drain(..) {
                 let number = self.free.pop().unwrap_or(self.at_device.len() as Number);
                 send(number, &request);

@@ -35,7 +35,6 @@
 //! nodes that are away; reports of service elsewhere that no request carries.
 
 mod fit;
-mod large;
 pub mod load;
 mod nodes;
 mod report;

@@ -45,8 +45,8 @@ pub struct Device {
     /// The most requests at a time for now: at most the depth.
     limit: AtomicU32,
     in_flight: AtomicU32,
-    /// Of those, the ones without a reservation, and the most of them for now. They are counted at
-    /// a device that may hold them back.
+    /// The weight of those without a reservation ([`crate::capacity::depth`]), and the most for
+    /// now. They are counted at a device that may hold them back.
     others: AtomicU32,
     others_limit: AtomicU32,
     /// Since when it has been busy, or [`IDLE`].
@@ -104,11 +104,11 @@ impl Device {
         }
     }
 
-    /// From now on at most so many requests without a reservation at a time. Those that are there
-    /// stay.
-    pub fn set_others_limit(&self, requests: u32) {
-        if self.others_limit.load(Ordering::Relaxed) != requests {
-            self.others_limit.store(requests, Ordering::Relaxed);
+    /// From now on requests without a reservation weigh at most so much at a time, but for what the
+    /// last of them weighs. Those that are there stay.
+    pub fn set_others_limit(&self, weight: u32) {
+        if self.others_limit.load(Ordering::Relaxed) != weight {
+            self.others_limit.store(weight, Ordering::Relaxed);
         }
     }
 
@@ -116,17 +116,23 @@ impl Device {
     #[inline]
     pub fn admits_others(&self) -> bool {
         let limit = self.others_limit.load(Ordering::Relaxed);
-        limit == u32::MAX || self.others.load(Ordering::SeqCst) < limit
+        limit == u32::MAX || self.others() < limit
     }
 
-    /// So many requests without a reservation go there.
-    pub fn add_others(&self, requests: u32) {
-        self.others.fetch_add(requests, Ordering::SeqCst);
+    /// The weight of requests without a reservation that are there.
+    pub fn others(&self) -> u32 {
+        self.others.load(Ordering::SeqCst)
     }
 
-    /// So many requests without a reservation are finished. Returns how many were there with them.
-    pub fn remove_others(&self, requests: u32) -> u32 {
-        self.others.fetch_sub(requests, Ordering::SeqCst)
+    /// A request without a reservation goes there, which weighs so much.
+    pub fn add_others(&self, weight: u32) {
+        self.others.fetch_add(weight, Ordering::SeqCst);
+    }
+
+    /// A request without a reservation is finished, which weighs so much. Returns the weight of
+    /// those that were there with it.
+    pub fn remove_others(&self, weight: u32) -> u32 {
+        self.others.fetch_sub(weight, Ordering::SeqCst)
     }
 
     /// Requests that are there, or for which headroom was taken.

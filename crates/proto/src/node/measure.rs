@@ -61,11 +61,14 @@ impl<T: Threading> Measure<T> {
             return;
         }
         if !request.is_reserved {
-            let others = device.remove_others(request.count());
+            let others = device.remove_others(request.weight());
             self.control_depth(device, |control| control.on_other(now, others));
         } else if !request.is_piece && !request.is_measured() {
             // Of a piece, the time of its job's first one is known only.
-            self.control_depth(device, |control| control.on_reserved(now, request.dispatched));
+            let others = device.others();
+            self.control_depth(device, |control| {
+                control.on_reserved(now, request.dispatched, others);
+            });
         }
     }
 

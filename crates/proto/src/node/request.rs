@@ -1,5 +1,6 @@
 //! A request on its way through a node.
 
+use tidegate_algo::capacity::depth;
 use tidegate_algo::scheduling::scheduler::{RequestCost, Slot};
 use tidegate_model::{Class, CostModel, Tag, Time};
 
@@ -109,6 +110,13 @@ impl<B> NodeRequest<B> {
     #[inline]
     pub fn count(&self) -> u32 {
         if self.command == Command::KeyValue { self.cost.cost } else { 1 }
+    }
+
+    /// How much of the device it occupies, beside requests with a reservation.
+    #[inline]
+    pub(super) fn weight(&self) -> u32 {
+        let moved = if self.command.is_measured() { 0 } else { self.length };
+        self.count().saturating_add(depth::weight(moved) - 1)
     }
 
     /// How long it was at the node, once it is finished.

@@ -31,6 +31,19 @@ pub(super) struct SlotGrant {
     pub(super) bytes: Option<PeriodGrant>,
 }
 
+/// How much of the device a request occupies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Occupies {
+    /// As how many requests it counts.
+    pub(super) count: u32,
+    /// Its weight beside requests with a reservation ([`tidegate_algo::capacity::depth`]).
+    pub(super) weight: u32,
+}
+
+impl Occupies {
+    const ONE: Self = Self { count: 1, weight: 1 };
+}
+
 impl SlotGrant {
     fn set<J>(self, scheduler: &mut Scheduler<J>, now: Time, slot: Slot) {
         scheduler.grant(now, slot, self.units);
@@ -143,18 +156,19 @@ impl<J, T: Threading> Shards<J, T> {
     /// has one thread's part of the device, there is no more headroom, or no request that may go
     /// waits. Returns the time that was read last.
     pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<J>) -> Time {
-        self.fill_with((home, self.share), clock.now(), clock, batch, |_, next| (next.job, 1))
+        let home = (home, self.share);
+        self.fill_with(home, clock.now(), clock, batch, |_, next| (next.job, Occupies::ONE))
     }
 
-    /// As [`Self::fill`], until `batch` has `most`, with what `accept` makes of each, and how many
-    /// requests it counts as.
+    /// As [`Self::fill`], until `batch` has `most`, with what `accept` makes of each, and how much
+    /// of the device it occupies.
     pub(super) fn fill_with<R>(
         &self,
         (home, most): (usize, usize),
         mut now: Time,
         clock: impl Clock,
         batch: &mut Vec<R>,
-        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, u32),
+        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, Occupies),
     ) -> Time {
         // Headroom is checked last: see the paragraph on sleeping in `scheduling::shards`.
         while batch.len() < most
@@ -268,18 +282,19 @@ impl<J, T: Threading> Visit<'_, J, T> {
     #[inline]
     pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
         let most = self.shards.share;
-        self.take_with(now, (finished, most), batch, |_, next| (next.job, 1));
+        self.take_with(now, (finished, most), batch, |_, next| (next.job, Occupies::ONE));
     }
 
-    /// As [`Self::take`], until `batch` has `most`; `accept` converts each request, and counts it
-    /// as so many requests. The last one that is taken out may count as more than the headroom.
+    /// As [`Self::take`], until `batch` has `most`; `accept` converts each request, and says how
+    /// much of the device it occupies. The last one that is taken out may count as more than the
+    /// headroom.
     #[inline]
     pub(super) fn take_with<R>(
         &mut self,
         now: Time,
         (finished, most): (u32, usize),
         batch: &mut Vec<R>,
-        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, u32),
+        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, Occupies),
     ) {
         let Self { shards, others, state, .. } = self;
         let scheduler = &mut state.scheduler;
@@ -298,9 +313,9 @@ impl<J, T: Threading> Visit<'_, J, T> {
             };
             let Some(next) = next else { break };
             let is_other = !next.is_reserved;
-            let (job, count) = accept(now, next);
+            let (job, Occupies { count, weight }) = accept(now, next);
             if is_other && shards.is_guarded {
-                device.add_others(count);
+                device.add_others(weight);
             }
             batch.push(job);
             if count > room {
@@ -314,7 +329,7 @@ impl<J, T: Threading> Visit<'_, J, T> {
         // Reserved requests do not wait for long replies of other tenants.
         while batch.len() < most && device.has_spare() {
             let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
-            let (job, count) = accept(now, next);
+            let (job, Occupies { count, .. }) = accept(now, next);
             batch.push(job);
             device.overdraw(count);
         }

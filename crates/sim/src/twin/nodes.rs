@@ -15,10 +15,10 @@ use tidegate_proto::gateway::{Gateway, RequestExtent};
 use tidegate_proto::node::{Config, NodeRequest};
 
 use super::Service;
-use super::large::{Body, LargeRequests, SubRequest, is_large};
 use super::load::{ConnectionLoad, LoadRequest};
 use super::report::TenantLog;
 use crate::device::Device;
+use crate::large::{Body, LargeRequests, is_large};
 use crate::node::{Number, SimulatedNode};
 use crate::rng::Stream;
 use crate::simulation::{Peers, Simulation};
@@ -93,6 +93,14 @@ pub(super) struct InFlight {
     issued: Picoseconds,
 }
 
+/// A sub-request of a gateway at a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubRequest {
+    gateway: u32,
+    /// Its ticket at the gateway.
+    ticket: u64,
+}
+
 /// A gateway of the recording.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedGateway {
@@ -114,7 +122,7 @@ pub(super) struct TwinNodes {
     pub(super) devices: Vec<Server>,
     pub(super) gateways: Vec<SimulatedGateway>,
     pub(super) connections: Vec<TwinConnection>,
-    pub(super) larges: LargeRequests,
+    pub(super) larges: LargeRequests<SubRequest>,
     /// The time of a request outside of queues and devices.
     pub(super) transit: Span,
     /// Nodes count requests and not units of cost.
@@ -361,7 +369,7 @@ fn tag(Attribution { tenant, class }: Attribution, operation: Operation, length:
 }
 
 impl Peers for TwinNodes {
-    type Process = SimulatedNode<Body>;
+    type Process = SimulatedNode<Body<SubRequest>>;
     type Event = TwinEvent;
 
     fn controller(&self, now: Time, incarnation: u32) -> Controller {

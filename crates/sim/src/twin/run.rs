@@ -9,11 +9,11 @@ use tidegate_model::policy::GateKind;
 use tidegate_model::{Cluster, Policy, Span, Waits};
 
 use super::Service;
-use super::large::LargeRequests;
 use super::load::RecordedLoad;
 use super::nodes::{SimulatedGateway, TwinConnection, TwinNodes, TwinSim, server, used};
 use super::report::{Figures, TenantLog, TenantReport, TwinReport};
 use crate::cluster::Promised;
+use crate::large::LargeRequests;
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::time::Picoseconds;

@@ -1,4 +1,4 @@
-//! Trace replay: large requests at simulated nodes, in the pieces into which a node cuts them.
+//! Large requests at simulated nodes, in pieces as a node cuts them.
 
 use tidegate_model::{Tag, Time};
 use tidegate_proto::data::Command;
@@ -6,53 +6,56 @@ use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
 
 use crate::node::SimulatedNode;
 
-/// A sub-request of a gateway at a node.
+/// A request at a node's device, on behalf of an `O`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SubRequest {
-    pub(super) gateway: u32,
-    /// Its ticket at the gateway.
-    pub(super) ticket: u64,
-}
-
-/// A request at a node's device.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Body {
-    /// A whole sub-request.
-    Whole(SubRequest),
+pub(crate) enum Body<O> {
+    /// A whole request.
+    Whole(O),
     /// A piece of a large one: its index, and the byte at which the piece begins.
     Piece { large: u32, begin: u32 },
 }
 
 /// A large request at a node.
 #[derive(Clone, Debug)]
-struct LargeRequest {
+struct LargeRequest<O> {
     pieces: Pieces<()>,
     tenant: usize,
     job: (Command, u32),
     tag: Tag,
-    own: SubRequest,
+    own: O,
 }
 
 /// The large requests at all nodes, by the index that their pieces carry.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LargeRequests {
-    entries: Vec<Option<LargeRequest>>,
+#[derive(Clone, Debug)]
+pub(crate) struct LargeRequests<O> {
+    entries: Vec<Option<LargeRequest<O>>>,
     free: Vec<u32>,
 }
 
 /// Whether a node serves a job in pieces.
-pub(super) const fn is_large((command, length): (Command, u32)) -> bool {
+pub(crate) const fn is_large((command, length): (Command, u32)) -> bool {
     matches!(command, Command::Read | Command::Write { .. }) && length > PIECE
 }
 
-impl LargeRequests {
+impl<O> Default for LargeRequests<O> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<O: Copy> LargeRequests<O> {
+    /// The owner of a large request.
+    pub(crate) fn owner(&self, large: u32) -> Option<O> {
+        self.entries.get(large as usize)?.as_ref().map(|request| request.own)
+    }
+
     /// A large request comes to a node. Returns the units of cost of the whole of it.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &mut self,
-        node: &mut SimulatedNode<Body>,
+        node: &mut SimulatedNode<Body<O>>,
         now: Time,
         (tenant, job, tag): (usize, (Command, u32), Tag),
-        own: SubRequest,
+        own: O,
     ) -> u32 {
         let pieces = Pieces::new(job.0, 0, job.1);
         let request = LargeRequest { pieces, tenant, job, tag, own };
@@ -65,26 +68,21 @@ impl LargeRequests {
         job.1.div_ceil(PIECE)
     }
 
-    /// A piece that begins there is done. Returns the sub-request if it was the last one.
-    pub(super) fn on_piece(
+    /// A piece that begins there is done. Returns the owner if it was the last one.
+    pub(crate) fn on_piece(
         &mut self,
-        node: &mut SimulatedNode<Body>,
+        node: &mut SimulatedNode<Body<O>>,
         now: Time,
         index: u32,
         begin: u32,
-    ) -> Option<SubRequest> {
+    ) -> Option<O> {
         let request = self.entries.get_mut(index as usize)?.as_mut()?;
         request.pieces.on_finished(begin, Ok(()));
         self.go_on(node, now, index)
     }
 
     /// Submits the pieces that may follow now.
-    fn go_on(
-        &mut self,
-        node: &mut SimulatedNode<Body>,
-        now: Time,
-        large: u32,
-    ) -> Option<SubRequest> {
+    fn go_on(&mut self, node: &mut SimulatedNode<Body<O>>, now: Time, large: u32) -> Option<O> {
         let entry = self.entries.get_mut(large as usize)?;
         let LargeRequest { pieces, tenant, job, tag, own } = entry.as_mut()?;
         loop {

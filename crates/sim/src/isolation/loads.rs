@@ -1,0 +1,94 @@
+//! Loads of tenants without a reservation, which disturb one with a reservation.
+
+/// A client's operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadOperation {
+    /// Read at random places.
+    Read,
+    /// Write at random places, or one place after the other.
+    Write {
+        /// One place after the other.
+        is_sequential: bool,
+    },
+    /// Read or write at random places, each half of the time.
+    Mixed,
+    /// Write at a random place, and then flush.
+    WriteAndFlush,
+    /// Give back a random range.
+    Trim,
+}
+
+/// A stream of requests: each of its clients sends the next request at the reply to the last.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadJob {
+    /// What the requests do.
+    pub operation: LoadOperation,
+    /// How large they are, in bytes, each with a weight.
+    pub sizes: &'static [(u32, u32)],
+    /// How many clients there are: requests in flight.
+    pub clients: u32,
+    /// After so many requests each client pauses for [`PAUSE`](super::PAUSE); none for never.
+    pub burst: Option<u32>,
+}
+
+/// The tenant that runs a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadTenant {
+    /// Of a lower class than the victim.
+    Other,
+    /// Of the victim's class.
+    Twin,
+}
+
+/// A load that disturbs the victim.
+#[derive(Clone, Copy, Debug)]
+pub struct Aggressor {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Whose it is.
+    pub tenant: LoadTenant,
+    /// Its streams.
+    pub jobs: &'static [LoadJob],
+}
+
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+
+const fn job(operation: LoadOperation, sizes: &'static [(u32, u32)], clients: u32) -> LoadJob {
+    LoadJob { operation, sizes, clients, burst: None }
+}
+
+const SMALL: &[(u32, u32)] = &[(4 * KIB, 1)];
+const WRITE: LoadOperation = LoadOperation::Write { is_sequential: false };
+/// Small reads at the depth of a node: they show how many a device can do.
+pub(super) const READS: LoadJob = job(LoadOperation::Read, SMALL, 32);
+const LARGE_WRITES: LoadJob = job(LoadOperation::Write { is_sequential: true }, &[(MIB, 1)], 8);
+const SMALL_WRITES: LoadJob = job(WRITE, SMALL, 16);
+const DEEP: LoadJob = job(LoadOperation::Read, SMALL, 128);
+const CONNECTIONS: LoadJob = job(LoadOperation::Read, SMALL, 64);
+const FLUSHES: LoadJob = job(LoadOperation::WriteAndFlush, SMALL, 4);
+const TRIMS: LoadJob = job(LoadOperation::Trim, &[(128 * KIB, 1)], 8);
+const MIXED: LoadJob = job(LoadOperation::Mixed, &[(4 * KIB, 60), (64 * KIB, 30), (MIB, 10)], 16);
+const BURSTS: LoadJob =
+    LoadJob { burst: Some(8), ..job(LoadOperation::Read, &[(128 * KIB, 1)], 32) };
+
+const fn other(name: &'static str, jobs: &'static [LoadJob]) -> Aggressor {
+    Aggressor { name, tenant: LoadTenant::Other, jobs }
+}
+
+/// Ten loads. `tidegate-lab bench isolation` runs the same with fio at live gates.
+pub const AGGRESSORS: [Aggressor; 10] = [
+    other("large sequential writes", &[LARGE_WRITES]),
+    other("small random writes", &[SMALL_WRITES]),
+    other("deep queues", &[DEEP]),
+    other("many connections", &[CONNECTIONS]),
+    other("flush storms", &[FLUSHES]),
+    other("trims", &[TRIMS]),
+    other("mixed sizes", &[MIXED]),
+    other("bursts after idling", &[BURSTS]),
+    Aggressor { name: "a tenant of its class", tenant: LoadTenant::Twin, jobs: &[READS] },
+    other(
+        "all together",
+        &[LARGE_WRITES, SMALL_WRITES, DEEP, CONNECTIONS, FLUSHES, TRIMS, MIXED, BURSTS, READS],
+    ),
+];
