@@ -281,9 +281,11 @@ fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
 /// The largest data size of an operation on a data node's memory, without its header.
 const DATA_NODE_BLOCK: Bytes = Bytes(4096);
 
+/// Whether a discipline observes a setting.
+type Enforces = fn(Discipline) -> bool;
+
 /// Returns warnings about a tenant's settings that the schedulers of its nodes ignore.
 fn unenforced(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
-    type Enforces = fn(Discipline) -> bool;
     let kinds: [(bool, &str, Enforces); 4] = [
         (tenant.reservation.operations.is_some(), "reservation", Discipline::observes_promises),
         (tenant.limit.operations.is_some(), "limit", Discipline::observes_promises),
@@ -311,7 +313,7 @@ pub fn unobserved_classes(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         let has_turns = policy.class_weights.is_some();
         let takes_turns = has_turns && classes.iter().any(|class| *class != Class::Medium);
         let is_urgent = classes.contains(&Class::Urgent) && tenant.reservation != Levels::default();
-        let kinds: [(bool, &str, fn(Discipline) -> bool); 2] = [
+        let kinds: [(bool, &str, Enforces); 2] = [
             (takes_turns, "class", Discipline::observes_class_weights),
             (is_urgent, "precedence of urgent requests", Discipline::observes_urgency),
         ];
@@ -325,7 +327,7 @@ pub fn unobserved_classes(policy: &Policy, cluster: &Cluster) -> Vec<String> {
 /// Returns a warning if the schedulers of some of these nodes ignore a setting of a tenant.
 fn ignored(
     what: &str,
-    enforces: fn(Discipline) -> bool,
+    enforces: Enforces,
     tenant: &Tenant,
     (nodes, cluster): (&[NodeId], &Cluster),
 ) -> Option<String> {
