@@ -247,7 +247,7 @@ impl DepthControl {
         let mut bases = self.bases;
         let known = &mut bases[BASES - self.known..];
         known.sort_unstable();
-        known.get(self.known.checked_sub(2).unwrap_or_default()).copied()
+        known.get(self.known.saturating_sub(2)).copied()
     }
 }
 

@@ -106,7 +106,7 @@ impl PercentileLimit {
             return;
         }
         (self.held, self.easy) = (self.held - 1, self.easy.saturating_add(1));
-        let step = self.limit / (LOWERED * SLOW_PART) << (self.easy / EASY).min(DOUBLINGS);
+        let step = (self.limit / (LOWERED * SLOW_PART)) << (self.easy / EASY).min(DOUBLINGS);
         self.limit = (self.limit + step.max(1)).min(self.most);
     }
 }
