@@ -15,16 +15,23 @@
 //! [`EASY`] quick requests in a row the steps up double, and again after as many more: of a limit
 //! of 1 that has become needless, 32 are made by some 2,000 requests.
 //!
-//! Left out: where all requests at a device are limited, slow ones come in groups as large as the
-//! limit, and more than one in [`SLOW_PART`] is slow: up to two in a hundred in the tests. The
-//! limit is one number. Where it keeps a bound for some requests only, because a device takes
-//! longer for others whatever is beside them, it falls to one.
+//! Slow requests come in groups: where all requests at a device are limited, those that were there
+//! as the limit was lowered are late together. Each of these delays the next step up by
+//! [`SLOW_COST`] quick requests, however large groups are.
+//!
+//! Left out: the limit is one number. Where it keeps a bound for some requests only, because a
+//! device takes longer for others whatever is beside them, it falls to one.
 
 use tidegate_model::Time;
 
-/// One request in so many is slow at rest: a part of the one in a hundred that a 99th percentile
-/// allows, for slow ones come in groups of which only the first lowers the limit.
+/// One request in so many is slow at rest: less than the one in a hundred that a 99th percentile
+/// allows.
 pub const SLOW_PART: u64 = 256;
+
+/// Quick requests for each slow one of a group behind the first, before the limit rises again, and
+/// the most slow ones for which they add up.
+const SLOW_COST: u32 = 256;
+const SLOW_MAX: u32 = 64;
 
 /// Requests in a row that are quick before the steps up double, and the most doublings.
 pub const EASY: u32 = 512;
@@ -52,7 +59,7 @@ const PARTS: u64 = 1 << 12;
 /// assert_eq!(limit.get(), 28);
 /// limit.on_slow((Time(600), Time(200)), false, 28); // it was there before
 /// assert_eq!(limit.get(), 28);
-/// for _ in 0..400 {
+/// for _ in 0..500 {
 ///     limit.on_full();
 ///     limit.on_quick();
 /// }
@@ -67,6 +74,8 @@ pub struct PercentileLimit {
     lowered: Time,
     /// Requests in a row that were quick.
     easy: u32,
+    /// How many more quick requests leave the limit as it is.
+    owed: u32,
     /// How many more requests count as served while others were kept back.
     held: u32,
 }
@@ -75,7 +84,7 @@ impl PercentileLimit {
     /// A limit that begins at `most`, and never is more; at least one.
     pub fn new(most: u32) -> Self {
         let most = u64::from(most.max(1)) * PARTS;
-        Self { limit: most, most, lowered: Time::ZERO, easy: 0, held: 0 }
+        Self { limit: most, most, lowered: Time::ZERO, easy: 0, owed: 0, held: 0 }
     }
 
     /// The limit in whole numbers, from one to the largest.
@@ -92,7 +101,9 @@ impl PercentileLimit {
     /// bound, or even twice as long. As much as `present` is limited and at the device.
     pub fn on_slow(&mut self, (now, dispatched): (Time, Time), is_far: bool, present: u32) {
         self.easy = 0;
-        if dispatched >= self.lowered {
+        if dispatched < self.lowered {
+            self.owed = (self.owed + SLOW_COST).min(SLOW_MAX * SLOW_COST);
+        } else {
             let limit = self.limit.min(u64::from(present) * PARTS);
             let part = if is_far { LOWERED_FAR } else { LOWERED };
             self.limit = (limit - limit / part).max(PARTS);
@@ -105,7 +116,12 @@ impl PercentileLimit {
         if self.held == 0 {
             return;
         }
-        (self.held, self.easy) = (self.held - 1, self.easy.saturating_add(1));
+        self.held -= 1;
+        if self.owed > 0 {
+            self.owed -= 1;
+            return;
+        }
+        self.easy = self.easy.saturating_add(1);
         let step = (self.limit / (LOWERED * SLOW_PART)) << (self.easy / EASY).min(DOUBLINGS);
         self.limit = (self.limit + step.max(1)).min(self.most);
     }

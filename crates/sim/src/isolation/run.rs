@@ -338,7 +338,7 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
         }
         self.figures.others += u64::from(is_counted);
         let client = self.clients[sent.client as usize];
-        let pauses = client.job.burst.is_some_and(|burst| client.sent % burst == 0);
+        let pauses = client.job.burst.is_some_and(|burst| client.sent.is_multiple_of(burst));
         let next = if pauses { now.after(PAUSE.into()) } else { now };
         self.events.push(next, IsolationEvent::Send(sent.client));
     }
