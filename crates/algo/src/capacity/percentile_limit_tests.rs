@@ -69,9 +69,9 @@ impl Device {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
-    /// At most 12 requests in a thousand are slow, though those at the device are slow together; and
-    /// at least 85 in a hundred as many are served as by the largest fixed limit that keeps one in
-    /// a thousand.
+    /// At most 12 requests in a thousand are slow, though those at the device are slow together.
+    /// And at least 85 in a hundred as many are served as by the largest fixed limit that keeps one
+    /// in a thousand.
     #[test]
     fn a_percentile_is_kept_and_the_device_is_used(
         servers in 1usize..9,
