@@ -144,7 +144,8 @@ impl StageWorld {
     }
 
     /// However it came to be what it is, a stage that is cleared can be made as large as any: no
-    /// number is lost on the way. And what fills it can be replaced by something else that does.
+    /// number is lost on the way, but for those that stay with gates which transform content, and
+    /// the error says so. And what fills it can be replaced by something else that does.
     fn has_headroom_for_everything(&mut self) {
         let clear = || Rule::Housekeeping(Housekeeping::Clear);
         self.machine.apply_own(&[clear()]).expect("everything can be removed");
@@ -161,7 +162,10 @@ impl StageWorld {
                 rules.push(set_channel(&format!("{name} {number}"), Vec::new()));
             }
             let made = self.machine.apply_own(&rules);
-            assert!(made.is_ok(), "there is no room for {name}: {made:?}");
+            let is_kept =
+                |reason: &str| reason.contains("stay with gates that compress or encrypt");
+            let is_told = made.as_ref().is_err_and(|error| is_kept(&error.reason));
+            assert!(made.is_ok() || is_told, "there is no room for {name}: {made:?}");
             while self.machine.poll_output().is_some() {}
         }
     }
