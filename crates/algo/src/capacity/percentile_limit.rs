@@ -59,7 +59,7 @@ const PARTS: u64 = 1 << 12;
 /// assert_eq!(limit.get(), 28);
 /// limit.on_slow((Time(600), Time(200)), false, 28); // it was there before
 /// assert_eq!(limit.get(), 28);
-/// for _ in 0..500 {
+/// for _ in 0..600 {
 ///     limit.on_full();
 ///     limit.on_quick();
 /// }
