@@ -164,8 +164,8 @@ impl StageWorld {
             let made = self.machine.apply_own(&rules);
             let is_kept =
                 |reason: &str| reason.contains("stay with gates that compress or encrypt");
-            let is_told = made.as_ref().is_err_and(|error| is_kept(&error.reason));
-            assert!(made.is_ok() || is_told, "there is no room for {name}: {made:?}");
+            let is_explained = made.as_ref().is_err_and(|error| is_kept(&error.reason));
+            assert!(made.is_ok() || is_explained, "there is no room for {name}: {made:?}");
             while self.machine.poll_output().is_some() {}
         }
     }
