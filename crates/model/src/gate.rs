@@ -23,6 +23,17 @@ pub enum Unit {
     Operations,
 }
 
+impl Unit {
+    /// The other unit.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Bytes => Self::Operations,
+            Self::Operations => Self::Bytes,
+        }
+    }
+}
+
 /// A rate in either unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Throughput {

@@ -273,7 +273,7 @@ fn decide_one(
     for stage in stages.values() {
         let is_held = stage.is_lost || (hold && stage.silent_since.is_some());
         for share in &stage.shares {
-            let of_other = share.bucket(other(unit)).and_then(|_| others.next());
+            let of_other = share.bucket(unit.other()).and_then(|_| others.next());
             let Some(bucket) = share.bucket(unit) else { continue };
             let held = is_held.then_some(bucket.bound);
             let with_other = of_other.and_then(|goal| share.mix.with(unit, *goal));
@@ -321,13 +321,6 @@ fn keep_bounds(
             let tenant = stages[&id].shares[share].tenant;
             *goal = bucket.bound.saturating_add(headroom.take_free(tenant, more)).max(1);
         }
-    }
-}
-
-const fn other(unit: Unit) -> Unit {
-    match unit {
-        Unit::Bytes => Unit::Operations,
-        Unit::Operations => Unit::Bytes,
     }
 }
 

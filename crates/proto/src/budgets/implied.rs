@@ -24,10 +24,7 @@ use super::mix::{MIX_PART, Mix};
 pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u64> {
     let mut reserved = explicit(policy, unit);
     let Some(budget) = policy.budget.get(unit) else { return reserved };
-    let other = match unit {
-        Unit::Bytes => Unit::Operations,
-        Unit::Operations => Unit::Bytes,
-    };
+    let other = unit.other();
     let missing = |((tenant, mix), reserved): ((&Tenant, &Mix), &u64)| {
         let other = tenant.reservation.get(other)?;
         let with = mix.with(unit, other)?;
