@@ -1,4 +1,5 @@
-//! What stages of other hosts may enforce without this controller, across its restarts.
+//! A file with the rates that stages of other hosts may use without this controller: it survives
+//! restarts.
 
 use std::io;
 use std::path::Path;

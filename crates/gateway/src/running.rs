@@ -110,7 +110,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// What the links to nodes have in common.
+/// Settings that the links to nodes have in common.
 fn common(config: &Config) -> io::Result<Common> {
     let costs = (config.cost, config.limits.patience, config.dscp);
     Common::new(costs, &config.name, &config.volumes)

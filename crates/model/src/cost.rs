@@ -31,7 +31,7 @@ pub struct Implied {
     pub left: Option<u64>,
 }
 
-/// What a reservation of `amount` in `unit` alone implies in the other unit: operations of
+/// The reservation in the other unit that `amount` in `unit` alone implies: operations of
 /// [`OPERATION_BYTES_MAX`], or for each [`OPERATION_BYTES_MIN`] an operation. It takes nothing that
 /// is promised explicitly: together, such reservations imply no more than is left, each its part of
 /// it in proportion to its amount.

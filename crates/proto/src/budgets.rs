@@ -160,9 +160,9 @@ pub(crate) struct Budgets {
     stages: BTreeMap<StageId, Stage>,
     /// Those that ended in the last minute.
     ended: EndedStages,
-    /// What stages of an earlier run may still enforce.
+    /// Rates that stages of an earlier run may still enforce.
     earlier: Earlier,
-    /// What the next run is to know, as last sent to the caller.
+    /// The state that the next run is to know, as last sent to the caller.
     outstanding: Outstanding,
     round: CollectRound,
     next_round_at: Time,

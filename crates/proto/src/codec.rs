@@ -287,7 +287,7 @@ mod tests {
         let mut decoder = Decoder::<Hello>::new();
         decoder.extend(&frame);
         assert_eq!(decoder.next_message(), Ok(Some(hello)));
-        // What is left over is refused, as behind any message.
+        // Bytes that are left over are refused, as behind any message.
         frame[0] += 1;
         frame.push(0);
         let mut decoder = Decoder::<Hello>::new();

@@ -88,7 +88,7 @@ pub struct Setup {
     pub data_nodes: Vec<split::NodeSetup>,
     /// The names of the gateways.
     pub gateways: Vec<String>,
-    /// What the last [`Output::Remember`] of an earlier run said.
+    /// The content of the last [`Output::Remember`] of an earlier run.
     pub outstanding: Outstanding,
 }
 

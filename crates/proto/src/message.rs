@@ -149,12 +149,12 @@ pub struct StageInfo {
     pub release: String,
     /// The policy revision whose rules it has, or zero.
     pub revision: u64,
-    /// What it enforces as it connects. Hellos of versions before 4 end without it.
+    /// The rates that it enforces as it connects. Hellos of versions before 4 end without them.
     #[serde(skip_serializing_if = "Held::is_empty", deserialize_with = "held_or_none")]
     pub held: Held,
 }
 
-/// What a stage enforces as it connects: a controller that has started anew learns it from this.
+/// The rates that a stage enforces as it connects, for a controller that has started anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Its token buckets.

@@ -1,4 +1,4 @@
-//! What a controller must not forget across a restart: the rates that stages of other hosts may use
+//! State of a controller that survives its restart: the rates that stages of other hosts may use
 //! without it.
 
 use alloc::collections::BTreeMap;
@@ -7,8 +7,8 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use tidegate_model::Span;
 
-/// What stages of other hosts may enforce without a controller. It must survive the controller, and
-/// be stored before messages that follow it are sent.
+/// The rates that stages of other hosts may enforce without a controller. They must survive the
+/// controller, and be stored before messages that follow them are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outstanding {
     /// The longest lease of a stage.

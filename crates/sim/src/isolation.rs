@@ -50,7 +50,7 @@ pub const PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 /// Bytes of the drive that each tenant uses.
 pub const AREA: u64 = 64 << 20;
 
-/// What a request does at a drive.
+/// The kind of a request at a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Data go to the host.
@@ -66,7 +66,7 @@ pub enum Access {
 pub struct DriveRequest {
     /// Given back when it is done.
     pub number: u32,
-    /// What to do.
+    /// Its kind.
     pub access: Access,
     /// Where, a multiple of 4 KiB.
     pub offset: u64,

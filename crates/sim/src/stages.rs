@@ -157,7 +157,7 @@ pub(crate) struct Programs {
     pub(crate) policies: Vec<Policy>,
     /// The number of the one that was applied last.
     pub(crate) applied: u16,
-    /// What the next controller is to know.
+    /// The state for the next controller.
     pub(crate) outstanding: Outstanding,
     /// The tenant and the demand of each host's program.
     pub(crate) hosts: Vec<(usize, u64)>,

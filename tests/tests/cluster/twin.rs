@@ -21,7 +21,7 @@ const AFTER: &str = "[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"\
 
 /// That limit, per second.
 const LIMIT: f64 = 200.0;
-/// What the node's device can do, per second.
+/// The capacity of the node's device, per second.
 const RATE: f64 = 1_000.0;
 
 /// A node that serves a thousand requests per second, one after the other.

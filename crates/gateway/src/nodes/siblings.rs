@@ -1,5 +1,5 @@
-//! What the links of a node do for each other: one that is down leaves its jobs to another, and has
-//! its lost connection fenced over it.
+//! Failover between the links to a node: one that is down leaves its jobs to another, and has its
+//! lost connection fenced over it.
 //!
 //! # Problem
 //! The connection of one class may break while the others stay up, and may not come back: a network

@@ -22,7 +22,7 @@ pub(super) struct There {
     pub(super) reporter: Reporter,
     /// By number there: the volume and the part.
     pub(super) parts: Vec<(VolumeIndex, Part)>,
-    /// What jobs which failed with the link may still change.
+    /// Parts that jobs which failed with the link may still change.
     unsettled: Vec<Unsettled>,
     /// The link over which the last of these connections is being fenced.
     fenced_over: Option<LinkKind>,
@@ -37,7 +37,7 @@ struct Unsettled {
     connection: u64,
 }
 
-/// What the notices of a link mean for the other links to its node.
+/// Changes at a link that concern the other links to its node.
 #[derive(Default)]
 pub(super) struct LinkChanges {
     /// It is up, or down.

@@ -200,7 +200,7 @@ impl Measured {
         let counts: Vec<(u16, u64)> = (0u16..).zip(counts).collect();
         self.p99 = percentile(&counts, 99.0);
         sample.p99 = self.p99.unwrap_or(Span::ZERO);
-        // What was answered without a known latency is no evidence that the storage has time left.
+        // Answers without a known latency are no evidence that the storage has time left.
         sample.is_held &= self.p99.is_some();
         self.search.observe(&sample);
         if sample.is_held && self.search.evidence() != Evidence::Stalled {

@@ -29,14 +29,14 @@ use crate::message::{Held, StageInfo};
 use crate::outstanding::Outstanding;
 use crate::session::Peer;
 
-/// What an entry for absent stages shows in place of a command.
+/// Shown in place of a command for absent stages.
 const ABSENT: &str = "(stages that have not returned since the controller started)";
 
 /// Where the capacity is measured, safe rates change with it. What is kept of them is this part
 /// more, and falls only by twice that, so that it is not written in each round.
 const MEASURED_PART: u64 = 16;
 
-/// What is left of an earlier run.
+/// The rest of an earlier run.
 #[derive(Debug, Default)]
 pub(super) struct Earlier {
     /// When the last of its leases is over; none once it is.

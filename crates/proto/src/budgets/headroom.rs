@@ -30,7 +30,7 @@ pub(super) struct Headroom<'a> {
 }
 
 impl<'a> Headroom<'a> {
-    /// What stages leave. `returned` is for a time in which others may have all else.
+    /// The headroom that stages leave. `returned` is for a time in which others may have all else.
     pub(super) fn new(
         policy: &'a Policy,
         unit: Unit,

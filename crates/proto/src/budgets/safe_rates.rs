@@ -48,7 +48,7 @@ pub(super) fn safe_totals(policy: &Policy, unit: Unit) -> Vec<u64> {
 pub(super) struct SafeRates {
     /// The part of each stage, by the tenant's index.
     part: Vec<u64>,
-    /// What no stage of another host may have.
+    /// Rates that no stage of another host may have.
     free: Vec<u64>,
 }
 

@@ -24,9 +24,9 @@
 //! accounts, not 640,000. Idle, none is looked at.
 //!
 //! # Bound
-//! What comes out is what a division of all tenants would give, except in groups: while all tenants
-//! of a group rest, its tokens stay as they were divided last, though with time more of a tenant's
-//! own reservation lapses to the others.
+//! The result is that of a division of all tenants, except in groups: while all tenants of a group
+//! rest, its tokens stay as they were divided last, though with time more of a tenant's own
+//! reservation lapses to the others.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What reservations in one unit alone imply in the other, at a node.
+//! Implied reservations at a node: operations for reserved bytes, bytes for reserved operations.
 //!
 //! A request of a named resource takes tokens of operations and of bytes, and is reserved while
 //! reservation tokens of both are left. So a tenant with a reservation in one unit alone gets a

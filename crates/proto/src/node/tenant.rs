@@ -25,7 +25,7 @@ use super::shards::SlotGrant;
 use crate::cluster::message::{NodeReport, Share, TenantPlan, TenantReport, UNITS};
 use crate::data::pieces::PIECE;
 
-// What is implied by an operation is what one costs where no resource is named.
+// An operation implies the bytes that one costs where no resource is named.
 const _: () = assert!(OPERATION_BYTES_MAX == PIECE as u64);
 
 /// The counters of a tenant's slot, with those of bytes if they are counted.

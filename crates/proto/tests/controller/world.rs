@@ -161,7 +161,7 @@ pub(crate) struct ControllerTestbed {
     pub(crate) controller: Controller,
     pub(crate) stages: BTreeMap<ConnectionId, Fake>,
     pub(crate) events: Vec<Event>,
-    /// What the next controller is to know.
+    /// The state for the next controller.
     pub(crate) outstanding: Outstanding,
     /// Whether stages that say hello are on other hosts.
     pub(crate) is_remote: bool,

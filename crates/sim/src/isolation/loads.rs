@@ -21,7 +21,7 @@ pub enum LoadOperation {
 /// A stream of requests: each of its clients sends the next request at the reply to the last.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadJob {
-    /// What the requests do.
+    /// The kind of its requests.
     pub operation: LoadOperation,
     /// How large they are, in bytes, each with a weight.
     pub sizes: &'static [(u32, u32)],
@@ -45,7 +45,7 @@ pub enum LoadTenant {
 pub struct Aggressor {
     /// Its name in tables.
     pub name: &'static str,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: LoadTenant,
     /// Its streams.
     pub jobs: &'static [LoadJob],

@@ -475,7 +475,7 @@ mod tests {
             ["nodes a and b can do 200 iops; ci and group g are promised 201 iops there; lower \
               reservations there by 1 iops, or lay volumes over other nodes"]
         );
-        // What oltp has of it is at a, and the rest of it at any of both.
+        // The part that oltp has reserved is at a, and the rest at any of both.
         assert_eq!(refused("170 iops", ["70 iops", "", "30 iops"]), [""; 0]);
         assert_eq!(
             refused("170 iops", ["80 iops", "", "30 iops"]),
