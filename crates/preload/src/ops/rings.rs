@@ -201,8 +201,9 @@ impl RingEntry {
     /// `io_uring.h`.
     fn entry(&self) -> Option<RingRequest> {
         let (operation, bytes) = match self.opcode {
-            1 => (Operation::Read, vectors(self.address, self.length.into())),
-            2 => (Operation::Write, vectors(self.address, self.length.into())),
+            // Of vectors in any memory, and in registered memory.
+            1 | 60 => (Operation::Read, vectors(self.address, self.length.into())),
+            2 | 61 => (Operation::Write, vectors(self.address, self.length.into())),
             4 | 22 => (Operation::Read, self.length.into()),
             5 | 23 | SPLICE => (Operation::Write, self.length.into()),
             3 | 8 => (Operation::Sync, 0),
@@ -411,7 +412,19 @@ mod tests {
         assert_eq!(entry.entry(), Some(write));
         entry.flags = FIXED;
         assert_eq!(entry.entry().map(|entry| entry.file), Some(RingFile::Registered(5)));
-        entry.opcode = 0;
+        let vectors = [iovec { iov_base: std::ptr::null_mut(), iov_len: 100 }; 2];
+        (entry.address, entry.length) = (vectors.as_ptr().expose_provenance() as u64, 2);
+        for (opcode, operation) in [
+            (1, Operation::Read),
+            (2, Operation::Write),
+            (60, Operation::Read),
+            (61, Operation::Write),
+        ] {
+            entry.opcode = opcode;
+            let found = entry.entry().map(|entry| (entry.operation, entry.bytes));
+            assert_eq!(found, Some((operation, 200)), "opcode {opcode}");
+        }
+        (entry.length, entry.opcode) = (512, 0);
         assert_eq!(entry.entry(), None, "a no-op asks for nothing");
         (entry.opcode, entry.flags) = (SPLICE, 0);
         let read = RingRequest { operation: Operation::Read, file: RingFile::Open(6), bytes: 512 };
