@@ -72,7 +72,8 @@ impl Machine {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            let next = self.clock.until(self.controller.next_deadline());
+            let next = self.controller.next_deadline().min(self.outstanding.next_retry());
+            let next = self.clock.until(next);
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = sleep(next) => {}
@@ -90,6 +91,7 @@ impl Machine {
                 self.controller.on_deadline(now);
             }
             self.perform();
+            self.outstanding.retry(now);
             if self.controller.cycles() != cycles {
                 self.note_cycle(started);
             }
@@ -148,7 +150,9 @@ impl Machine {
                     Output::Send { to, message } => self.send(to, &message),
                     Output::Close { connection } => self.end(connection),
                     Output::Event(event) => self.publish(event),
-                    Output::Remember(outstanding) => self.outstanding.store(&outstanding),
+                    Output::Remember(outstanding) => {
+                        self.outstanding.store(self.clock.now(), outstanding);
+                    }
                 }
             }
             if self.touched.is_empty() {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use tidegate_fabric::trusted::{FILE_MODE, Folder, Purpose, Secrecy, TrustError, TrustProblem};
+use tidegate_model::{Span, Time};
 use tidegate_proto::controller::Outstanding;
 
 use crate::state::StateError;
@@ -12,18 +13,24 @@ use crate::state::StateError;
 /// The file's name in the state directory.
 const FILE: &str = "stages.json";
 
+/// The time between two attempts to store.
+const RETRY: Span = Span::SECOND;
+
 /// The file of an [`Outstanding`]. It changes as a tenant's first stage of another host joins and
 /// its last one leaves, and with policies.
 #[derive(Debug)]
 pub(crate) struct OutstandingFile {
     folder: Folder,
+    /// The content that could not be stored, and when to try again.
+    unstored: Option<(Outstanding, Time)>,
 }
 
 impl OutstandingFile {
     /// The file in this state directory.
     pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         let refused = |error| StateError::Refused { path: path.into(), error };
-        Ok(Self { folder: Folder::open(path, Purpose::Private).map_err(refused)? })
+        let folder = Folder::open(path, Purpose::Private).map_err(refused)?;
+        Ok(Self { folder, unstored: None })
     }
 
     /// What the last run stored; nothing if there was none. A file that cannot be read is refused:
@@ -48,14 +55,38 @@ impl OutstandingFile {
         }
     }
 
-    /// Stores it durably. A failure is logged and nothing more: stages go on, and only a restart
-    /// would not know of them.
-    pub(crate) fn store(&self, outstanding: &Outstanding) {
-        let bytes = serde_json::to_vec(outstanding).unwrap_or_default();
-        if let Err(error) = self.folder.replace(FILE, &bytes, FILE_MODE) {
-            tracing::error!(
-                "after a restart, rates of hosts that are cut off could be given out twice: {error}"
-            );
+    /// Stores it durably. A failure is logged, and mended by a later [`Self::retry`]: stages go on,
+    /// and only a restart meanwhile would not know of them.
+    pub(crate) fn store(&mut self, now: Time, outstanding: Outstanding) {
+        let was_stored = self.unstored.take().is_none();
+        let bytes = serde_json::to_vec(&outstanding).unwrap_or_default();
+        match self.folder.replace(FILE, &bytes, FILE_MODE) {
+            Ok(()) if was_stored => {}
+            Ok(()) => tracing::info!("the rates of other hosts are stored again"),
+            Err(error) => {
+                // Once for each time in which it fails.
+                if was_stored {
+                    tracing::error!(
+                        "after a restart, rates of hosts that are cut off could be given out \
+                         twice: {error}; trying again every {RETRY}"
+                    );
+                }
+                self.unstored = Some((outstanding, now.after(RETRY)));
+            }
+        }
+    }
+
+    /// When to call [`Self::retry`]; [`Time::MAX`] if all is stored.
+    pub(crate) fn next_retry(&self) -> Time {
+        self.unstored.as_ref().map_or(Time::MAX, |(_, at)| *at)
+    }
+
+    /// Tries again to store what could not be stored.
+    pub(crate) fn retry(&mut self, now: Time) {
+        if let Some((outstanding, at)) = &self.unstored
+            && *at <= now
+        {
+            self.store(now, outstanding.clone());
         }
     }
 }
@@ -63,18 +94,40 @@ impl OutstandingFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_model::Span;
+
+    fn some() -> Outstanding {
+        let safe = [(String::from("oltp"), [7, u64::MAX])].into();
+        Outstanding { lease: Span::SECOND, safe }
+    }
+
+    /// As on a disk that is full for a while.
+    #[test]
+    fn what_could_not_be_stored_is_stored_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = OutstandingFile::open(directory.path()).unwrap();
+        assert_eq!(file.next_retry(), Time::MAX);
+        let obstacle = directory.path().join(FILE);
+        std::fs::create_dir(&obstacle).unwrap();
+        file.store(Time::ZERO, some());
+        let at = file.next_retry();
+        assert!(at < Time::MAX);
+        file.retry(at);
+        assert!(file.next_retry() > at, "it fails again");
+        std::fs::remove_dir(&obstacle).unwrap();
+        file.retry(at);
+        assert_eq!(file.load().unwrap(), Outstanding::default(), "not before its time");
+        file.retry(file.next_retry());
+        assert_eq!((file.load().unwrap(), file.next_retry()), (some(), Time::MAX));
+    }
 
     #[test]
     fn what_was_stored_is_there_for_the_next_run_and_damage_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let file = OutstandingFile::open(directory.path()).unwrap();
+        let mut file = OutstandingFile::open(directory.path()).unwrap();
         assert_eq!(file.load().unwrap(), Outstanding::default());
-        let safe = [(String::from("oltp"), [7, u64::MAX])].into();
-        let outstanding = Outstanding { lease: Span::SECOND, safe };
-        file.store(&outstanding);
+        file.store(Time::ZERO, some());
         let file = OutstandingFile::open(directory.path()).unwrap();
-        assert_eq!(file.load().unwrap(), outstanding);
+        assert_eq!(file.load().unwrap(), some());
         std::fs::write(directory.path().join(FILE), "{\"lease").unwrap();
         let error = file.load().unwrap_err().to_string();
         assert!(error.contains(FILE) && error.contains("remove it"), "{error}");
