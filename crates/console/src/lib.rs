@@ -12,6 +12,7 @@ pub mod completions;
 pub mod data_node;
 pub mod failure;
 pub mod interrupt;
+mod linked_paths;
 pub mod manual;
 pub mod operator;
 pub mod output;

@@ -18,6 +18,7 @@ use toml::Spanned;
 
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
+use crate::linked_paths;
 use crate::text_file::{self, Reader};
 
 /// A policy that was read: its text and what it means.
@@ -82,7 +83,9 @@ impl PolicyFile {
             Err(_) => User::from_name(name).is_ok_and(|user| user.is_some()),
         };
         let doubts = Policy::doubts(&self.text, is_user);
-        doubts.iter().map(|doubt| format!("{}: {doubt}", self.name)).collect()
+        let doubts = doubts.iter().map(ToString::to_string);
+        let doubts = doubts.chain(linked_paths::warnings(&self.policy));
+        doubts.map(|doubt| format!("{}: {doubt}", self.name)).collect()
     }
 
     fn infeasible(&self, error: &Infeasible) -> Failure {
