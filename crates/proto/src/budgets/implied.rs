@@ -1,8 +1,9 @@
 //! The reservation in one unit that a reservation in the other unit implies.
 //!
 //! A reservation of operations is kept only if the bytes of these operations are there as well. So
-//! a tenant is reserved, in each unit, what goes with its reservation in the other one, by the
-//! requests that it makes. It is so by what the explicit reservations leave: nobody's promise is
+//! a tenant with a reservation in one unit alone is reserved, in the other unit, what goes with it,
+//! by the requests that it makes; a tenant with reservations in both units has these, as at storage
+//! nodes. The other unit is reserved by what the explicit reservations leave: nobody's promise is
 //! worth less because another tenant's requests are large. Where the implied reservations together
 //! are more than that, each is in proportion to what it should be, and admission cannot tell: the
 //! size of requests is not known before they come.
@@ -25,14 +26,17 @@ pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u6
     let mut reserved = explicit(policy, unit);
     let Some(budget) = policy.budget.get(unit) else { return reserved };
     let other = unit.other();
-    let missing = |((tenant, mix), reserved): ((&Tenant, &Mix), &u64)| {
+    let missing = |(tenant, mix): (&Tenant, &Mix)| {
+        if tenant.reservation.get(unit).is_some() {
+            return None;
+        }
         let other = tenant.reservation.get(other)?;
         let with = mix.with(unit, other)?;
         let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
         let with = with.saturating_add(with.div_ceil(MIX_PART)).min(limit);
-        Some(with.saturating_sub(*reserved))
+        Some(with)
     };
-    let tenants = policy.tenants.iter().zip(mixes).zip(&reserved);
+    let tenants = policy.tenants.iter().zip(mixes);
     let missing: Vec<u64> = tenants.map(|it| missing(it).unwrap_or(0)).collect();
     let needed: u128 = missing.iter().map(|missing| u128::from(*missing)).sum();
     let left = u128::from(budget.saturating_sub(all_explicit(policy, unit)));
@@ -98,6 +102,19 @@ mod tests {
         assert_eq!(found, [with + with / MIX_PART]);
         assert_eq!(reservations(&alone, Unit::Operations, &[mix(128 << 10)]), [300]);
         assert_eq!(reservations(&alone, Unit::Bytes, &[Mix::default()]), [0], "nothing is known");
+    }
+
+    /// By its 20 MiB/s, a tenant with requests of 4 KiB would be reserved all operations.
+    #[test]
+    fn nothing_is_implied_for_a_tenant_with_reservations_in_both_units() {
+        let other = "[[tenant]]\nname = \"both\"\n\
+                     on.disk = { reservation = [\"100 iops\", \"20MiB/s\"] }\n";
+        let policy = policy(other);
+        for bytes in [4 << 10, 1 << 20] {
+            let mixes = [Mix::default(), mix(bytes)];
+            assert_eq!(reservations(&policy, Unit::Operations, &mixes), [300, 100]);
+            assert_eq!(reservations(&policy, Unit::Bytes, &mixes), [0, 20 * MIB]);
+        }
     }
 
     #[test]

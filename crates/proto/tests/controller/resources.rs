@@ -143,3 +143,33 @@ fn reserved_operations_are_had_where_bytes_are_scarce() {
     assert!((4 * 345..=4 * 351).contains(&large), "{large} in four seconds");
     assert!((4 * 11..=4 * 13).contains(&bulk), "{bulk} in four seconds");
 }
+
+/// A tenant is promised 500 operations and 20 MiB/s, and its requests are of 4 KiB, so that 5,120
+/// operations would go with its bytes. A tenant of the same weight has its half of what is left.
+#[test]
+fn reserved_bytes_beside_reserved_operations_take_no_more_operations() {
+    let policy = r#"
+        [[resource]]
+        name = "disk"
+        path = "/srv/**"
+        capacity = ["2k iops", "200MiB/s"]
+        [[tenant]]
+        name = "promised"
+        on.disk = { reservation = ["500 iops", "20MiB/s"] }
+        [[tenant]]
+        name = "other"
+    "#;
+    let mut world = ControllerTestbed::new(Some(policy));
+    let stages = ["promised", "other"].map(|tenant| world.join(tenant, 1_000 * MIB));
+    for stage in stages {
+        world.stage(stage).request_bytes = 4 << 10;
+    }
+    let operations = |world: &mut ControllerTestbed| stages.map(|it| world.stage(it).operations);
+    world.run(Span(3_000 * MS));
+    let before = operations(&mut world);
+    world.run(Span(4_000 * MS));
+    let [promised, other] = operations(&mut world);
+    let (promised, other) = (promised - before[0], other - before[1]);
+    assert!((4 * 1_225..=4 * 1_275).contains(&promised), "{promised} in four seconds");
+    assert!((4 * 725..=4 * 775).contains(&other), "{other} in four seconds");
+}
