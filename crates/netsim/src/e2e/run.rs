@@ -1,8 +1,8 @@
 //! One run of an end-to-end simulation: the earliest event happens, until the end.
 //!
 //! A [`Run`] is a scenario and two options. [`Run::opening`] gives the function that opens recorded
-//! traces, the load that applications of the scenario replay. [`Run::with_ports`] keeps for the
-//! report, at each port, how full the queue of each class was over time; this changes no event.
+//! traces, the load that applications of the scenario replay. [`Run::with_ports`] adds a time
+//! series of each class at each port to the report, and changes no event.
 //!
 //! [`Run::go_while`] takes events from a fast queue and reports its progress. [`Run::by_heap`]
 //! handles the same events in the same order, from a binary heap: tests compare the two.
