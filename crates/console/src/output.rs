@@ -1,4 +1,4 @@
-//! Standard output and standard error, as the terminal or pipe behind them wants them.
+//! Output of commands: text and JSON on standard output, and colours where the terminal has them.
 
 use std::io::{self, Write};
 
