@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 use tidegate_model::Operation;
 use tidegate_stage::{Request, Subject};
 
+use crate::arguments::{optional, out};
 use crate::stage::{StageHandle, handle};
 use crate::status::{Problem, guarded};
-use crate::text::{optional, out};
 
 /// Data from storage.
 pub const TIDEGATE_READ: u32 = 0;

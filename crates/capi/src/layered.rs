@@ -7,12 +7,12 @@ use tidegate_stage::transform::TransformError;
 use tidegate_stage::{Request as StageRequest, Subject};
 
 use crate::admission::{self, Admission, operation};
+use crate::arguments::{Versioned, optional, out, sized, slice};
 use crate::stage::{StageHandle, handle};
 use crate::status::{
     Problem, TIDEGATE_NO_KEY, TIDEGATE_NOT_AUTHENTIC, TIDEGATE_RULES_CHANGED, TIDEGATE_SYSTEM,
     TIDEGATE_TOO_SMALL, guarded,
 };
-use crate::text::{Versioned, optional, out, sized, slice};
 
 /// A request with content.
 #[repr(C)]

@@ -17,4 +17,5 @@ pub mod scopes;
 pub mod stage;
 pub mod status;
 pub mod store;
-mod text;
+
+mod arguments;

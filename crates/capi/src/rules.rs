@@ -9,9 +9,9 @@ use tidegate_model::{
 };
 use tidegate_proto::message::{Differentiation, Enforcement, Housekeeping, Rule as Change};
 
+use crate::arguments::{Versioned, optional, sized, slice, text};
 use crate::stage::{StageHandle, handle};
 use crate::status::{Problem, TIDEGATE_REFUSED, guarded};
-use crate::text::{Versioned, optional, sized, slice, text};
 
 /// Lets every request through; useful for counting.
 pub const TIDEGATE_GATE_OPEN: u32 = 0;

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use tidegate_model::ContextId;
 use tidegate_stage::scope;
 
-use crate::text::text;
+use crate::arguments::text;
 
 /// Enters a scope: from now on, requests of this thread are made in the context with this name
 /// ("flush", "compaction", ...), until tidegate_scope_leave() is called with what this returns.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed as RELAXED;
 use tidegate_stage::transform::{Keys, Layered};
 use tidegate_stage::{Bypass, Stage, StageAgent};
 
+use crate::arguments::{Versioned, optional, out, sized, slice, text};
 use crate::status::{Problem, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded};
-use crate::text::{Versioned, optional, out, sized, slice, text};
 
 /// A stage: gates that this process's requests pass, and the link to a controller that sets them.
 ///

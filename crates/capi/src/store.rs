@@ -7,13 +7,13 @@ use tidegate_model::Span;
 use tidegate_onesided::kv::LayoutError;
 use tidegate_stage::memory::{ENTRY_MAX, Error, KEY_MAX, Refused, Settings, Store, VALUE_MAX};
 
+use crate::arguments::{Versioned, optional, out, sized, text};
 use crate::layered::{Buffer, Bytes};
 use crate::status::{
     Problem, TIDEGATE_CONTENDED, TIDEGATE_DAMAGED, TIDEGATE_FORKED, TIDEGATE_FULL,
     TIDEGATE_KEY_LENGTH, TIDEGATE_LATE, TIDEGATE_NOT_ADMITTED, TIDEGATE_OK, TIDEGATE_OTHER_VERSION,
     TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, TIDEGATE_UNREACHABLE, TIDEGATE_VALUE_LENGTH, guarded,
 };
-use crate::text::{Versioned, optional, out, sized, text};
 
 /// Bytes of the longest key; the shortest has one.
 pub const TIDEGATE_KEY_MAX: usize = 250;
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn tidegate_store_get_many(
         // SAFETY: null, or open.
         let handle = unsafe { handle(store) }?;
         // SAFETY: the caller's lookups, which no other thread uses during the call.
-        let lookups = unsafe { crate::text::slice_mut(lookups, count, "lookups") }?;
+        let lookups = unsafe { crate::arguments::slice_mut(lookups, count, "lookups") }?;
         for lookup in lookups.iter_mut() {
             (lookup.value, lookup.status) = (NOTHING, UNREPORTED);
             lookup.buffer.check()?;

@@ -1,4 +1,4 @@
-//! Network addresses of a cluster file, looked up.
+//! Looks up the network addresses of a cluster file.
 
 use std::net::ToSocketAddrs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A cluster as an operator hands it over: read, understood, and if a policy cannot be kept on it,
-//! shown with what its nodes can do.
+//! A cluster file of an operator: reads it, and shows errors with their place in the text; if its
+//! nodes cannot keep a policy, their capacities as well.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

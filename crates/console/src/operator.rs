@@ -1,4 +1,4 @@
-//! The link to a controller: one question, one answer.
+//! An operator's connection to a controller: one request, one reply.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Standard output and standard error, as the terminal or pipe behind them wants them.
+//! Output of commands: text and JSON on standard output, and colours where the terminal has them.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,9 @@ pub use crate::terminal::{columns, is_colored, is_unicode};
 /// Writes `text` to standard output.
 ///
 /// # Errors
-/// If it cannot be written; silently so if the reader has left.
+/// If it cannot be written. If the reader has closed the pipe (`| head`), the error is one that
+/// ends the command with success and without a message: see the conversion from [`io::Error`] in
+/// `failure.rs`.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

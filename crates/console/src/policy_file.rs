@@ -1,5 +1,5 @@
-//! A policy as an operator hands it over: read, understood, and if it is wrong, shown with the
-//! place that is wrong.
+//! A policy file of an operator: reads it, and shows errors, doubtful entries and promises that
+//! cannot be kept with their place in the text.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Faults of a file that an operator wrote, in the form in which every command shows them.
+//! Reads a file that an operator wrote, and shows its faults in the form that all commands use.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! One peer's connection to the controller, from its hello to its end.
+//! One peer's connection to the controller, from its hello to its end: who the peer is and what it
+//! may be is decided here, and its messages go to the machine's task.
 
 use std::fmt;
 use std::io::IoSlice;

@@ -1,4 +1,5 @@
-//! The controller's view of the cluster file.
+//! The controller's view of the cluster file: the nodes that it leads, and those that may receive
+//! each tenant's requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,6 @@
-//! Applies a policy: parses it, checks it, stores it, and hands it to the state machine.
+//! The policy in force and its history. A new policy is parsed, checked against the cluster,
+//! stored, and handed to the state machine; so are schedulers that an operator chooses for nodes.
+//! Operators' questions to the state machine pass through here, too.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

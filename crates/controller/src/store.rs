@@ -1,4 +1,8 @@
 //! The durable store of policies, and of schedulers that were chosen for nodes.
+//!
+//! The whole database is checked when it is opened. A file beside the database records the number
+//! of writes that were confirmed: a database with fewer has lost writes or is an older copy, and is
+//! refused.
 
 mod caught;
 #[cfg(test)]

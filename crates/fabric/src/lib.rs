@@ -1,7 +1,10 @@
-//! Live links between Tidegate's processes.
+//! Live links between Tidegate's processes: sockets with or without TLS, framed messages, the event
+//! loop of worker threads, links to nodes and to the controller, buffers, one-sided memory, and the
+//! checks of files that daemons trust.
 //!
-//! Blocking and small on purpose: a stage runs in an application's process or beside it, and must
-//! not bring an async runtime there. Daemons that have one decode the same frames themselves.
+//! There is no async runtime on purpose: a stage runs in an application's process or beside it, and
+//! must not bring one there. The controller has a runtime of its own, and decodes the same frames
+//! itself.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "cluster")]

@@ -19,10 +19,12 @@
 //! reply the link is closed. The jobs' patience begins then. So an orderly restart costs no client
 //! an error.
 //!
-//! A job that is on a link when it breaks fails. It may or may not have been done; only the client
-//! can decide whether it may be done twice. The node reports whether acknowledged writes are lost
-//! with it: a flush carries the incarnation of the part that its client relies on, and the node
-//! compares. So this module keeps no state for that.
+//! A job that was sent on a link fails when the link breaks. It may or may not have been done; only
+//! the client can decide whether it may be done twice. After a node has announced its end there is
+//! an exception: reads, maps and flushes that it has not answered are sent to the next process,
+//! because they change nothing. The node reports whether acknowledged writes are lost with it: a
+//! flush carries the incarnation of the part that its client relies on, and the node compares. So
+//! this module keeps no state for that.
 //!
 //! # Writes that failed and may still happen
 //! Bytes of a job that failed with its link may still be on their way to the node, or the job at

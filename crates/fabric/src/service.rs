@@ -1,8 +1,12 @@
-//! The interface of a storage node for gateways, in the same process or behind a socket.
+//! The interface of a storage node to the code that brings it requests from gateways.
 //!
-//! A gateway opens a [`Session`], announces the tenants and opens parts of volumes, and then
-//! submits [`Job`]s by the batch. The call returns jobs that finish at once; the others go to the
-//! session's [`CompletionSink`], from the thread that finished them.
+//! The node implements [`Service`]. A gateway in the node's process calls it. For a gateway of
+//! another process, the node's server calls it for each connection, and the gateway's end of the
+//! connection is a [`crate::remote::Remote`], which is no [`Session`].
+//!
+//! The caller opens a [`Session`], announces the tenants, opens parts of volumes, and then submits
+//! [`Job`]s in batches. [`Session::submit`] returns jobs that finish at once; the others go to the
+//! session's [`CompletionSink`], on the thread that finished them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Plain sockets: Unix and TCP, set up as every connection of ours is.
+//! Plain sockets, Unix or TCP, without TLS: all connections get the same socket options, and the
+//! code point of their class on request.
 
 mod address;
 

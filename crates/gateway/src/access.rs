@@ -1,4 +1,5 @@
-//! Identity of a client, as far as its connection proves it, and restrictions by the policy.
+//! A client's identity, as its connection proves it (a user of this machine, or the name in a
+//! certificate), and the tenants for which the policy does not let it act.
 
 use rustix::process::geteuid;
 use tidegate_algo::classify::access::{AccessClient, may_enter, may_open, may_use};

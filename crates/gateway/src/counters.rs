@@ -1,7 +1,7 @@
 //! Counters of requests, clients and faults of one server.
 //!
-//! Workers count when a request is answered, in numbers that all of them share; they are added to
-//! without order and read one after the other, so a sum may be one request behind another.
+//! Workers count a request when it is answered, in counters that all workers share. The counters
+//! are read one after the other, so one may include a request that another does not include yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Latencies of requests, by tenant and operation: counters that all workers share.
+//! Latencies of requests by tenant and operation, and the time that each tenant's requests spent in
+//! the gateway, on the link, in the node's queue and at its store: counters that all workers share.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,20 @@
-//! One worker's links to the nodes, and the node of each part of each volume.
+//! One worker's links to the nodes: each job goes to the node that has its part of the volume,
+//! unless a barrier holds it back.
 //!
-//! A node of another process has a *main* link, and one more for each further [`LinkKind`] from its
-//! first request on: a long request does not delay short ones, and all packets of a connection have
-//! the code point of one class. While the link of a class is not up, its requests use that of class
-//! medium, and while that one is down, any other ([`siblings`]). A request waits only if its node
-//! has no link.
+//! **Links.** A [`LinkKind`] is a class, and whether requests are long (beyond 64 KiB). A node of
+//! another process has a link for each kind that it has been sent, so a long request does not delay
+//! short ones, and all packets of a connection have the code point of one class. The *main* link,
+//! for short requests of class medium, is opened at the start. While the link of a kind is not up,
+//! its jobs use the link of class medium, and while that is down, any other ([`siblings`]). A job
+//! waits for a link only if its node has none that is up. A node in this process is called
+//! directly.
+//!
+//! **Barriers.** After a client has disappeared, its last writes may still be carried out. A
+//! barrier ([`crate::barriers`]) then stands before the parts that they change; jobs for these
+//! parts are held until it is lowered, and fail if a link stays down for too long.
+//!
+//! Jobs for a part whose node may have lost acknowledged writes fail here, and each job is given
+//! its tenant's costs at other nodes.
 
 mod siblings;
 mod there;

@@ -1,19 +1,21 @@
-//! Owners of requests: one register for all workers of a gateway.
+//! The tenant and class of each request of a gateway: one register for all of its workers.
 //!
 //! # Problem
 //! The policy names the owner of a request, and changes while requests are under way. A job names
-//! its tenant by a number, and nodes learn the names of the numbers in their order. So a new policy
-//! must not change the meaning of a number in a job that was sent already. No worker may wait for
-//! another, or look up anything for a request that no rule matches.
+//! its tenant by a number; each node is sent the list of names, in the order of their numbers. So a
+//! new policy must not change the meaning of a number in a job that was sent already. No worker may
+//! wait for another, or look up anything for a request that no rule matches.
 //!
 //! # Mechanism
 //! A number is an index into a list of names that only grows: first the tenants of the cluster's
 //! volumes and pools, then those that policies have named. A new policy makes a new [`OwnerTable`].
 //! Workers check once per batch for a new table (an atomic load), send the nodes the names if there
-//! are more, and ask the table for a new [`Owner`] for each client. An owner holds the rules about
-//! its volume only; most volumes have none, and a request's tenant is then one comparison away. The
-//! counters of a name go with it from table to table. So does its account of the costs sent to each
-//! node ([`tidegate_algo::scheduling::dsfq`]), which all workers share.
+//! are more, and ask the table for a new [`Owner`] for each client. An [`Owner`] finds the tenant
+//! and class of each request of its client, by the rules about the client's volume. Most volumes
+//! have no rule: then every request has the same tenant and class. The table also says which
+//! tenants and volumes a client may use ([`Knowledge`]). The counters of a name go with it from
+//! table to table. So does its account of the costs sent to each node
+//! ([`tidegate_algo::scheduling::dsfq`]), which all workers share.
 //!
 //! # Bound
 //! 65 535 names in one run of a gateway; requests of tenants beyond that are unattributed.

@@ -1,4 +1,5 @@
-//! Starting and ending a gateway.
+//! A running gateway: its start (listeners, workers and the agent), the counters that it shows, and
+//! its end, at which requests in flight get [`crate::Limits::drain`] to finish.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The volumes of a gateway as exports: the names that clients may use, and the nodes of each part.
+//! The volumes of a gateway as exports: their names, the volumes that one client may see and open
+//! and for which tenant, and the nodes of each part.
 
 use std::cell::RefCell;
 use std::fmt::Write;

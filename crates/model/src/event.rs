@@ -1,4 +1,5 @@
-//! Events: one stream of facts that becomes logs, traces and the watch API.
+//! Events: facts that components report. They become the controller's log lines and the stream of
+//! `GET /v1/events`.
 
 use alloc::string::String;
 

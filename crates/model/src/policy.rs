@@ -1,8 +1,9 @@
 //! The policy: one text with the tenants' reservations and limits, the rules that assign requests
 //! to tenants, and the gates that requests pass.
 //!
-//! Reading a policy is all or nothing: either every promise in it makes sense, or the first one
-//! that does not is named with its line, its field and the way to mend it.
+//! Reading a policy is all or nothing: either everything in it is valid, or it is refused. Each
+//! error names the line, the field and the way to mend it. [`Policy::parse`] returns the first
+//! error, and [`Policy::parse_all`] all of them.
 //!
 //! ```
 //! use tidegate_model::{Policy, Rate};

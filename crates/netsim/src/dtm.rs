@@ -24,8 +24,8 @@
 //! | sent | 17 | `W' = min(W, U)` |
 //! | queue | 14 | `q += W' - ` what is served |
 //!
-//! The cut and the quality are [`tidegate_algo::congestion::qtcp`]'s own: what the model shows is
-//! shown of the law that simulated and real transports run.
+//! The cut and the quality are [`tidegate_algo::congestion::qtcp`]'s own: so the model's results
+//! hold for the algorithm that simulated and real transports run.
 //!
 //! # What was changed, and why
 //! - *Service.* Eq. 14 serves flow `i` at its own promise `C_i` even while others leave the link

@@ -8,8 +8,8 @@
 //! - [`alone`]: a drive under synthetic load, without a network.
 //! - [`NodeDrive`]: a drive behind a simulated storage node.
 //!
-//! A drive is held to MQSim, which simulates one in far more detail, by the times that MQSim gives
-//! for the same drive and load (`tests/storage.rs`; `examples/ssd.rs` prints both).
+//! Tests compare the times of a drive with those of MQSim, which simulates the same drive and load
+//! in far more detail (`tests/storage.rs`; `examples/ssd.rs` prints both).
 
 pub mod alone;
 mod behind_node;

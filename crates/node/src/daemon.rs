@@ -1,4 +1,5 @@
-//! Starting a node, and ending it.
+//! A running storage node: its start, its status, and its end, in which gateways get their replies
+//! and written data become durable.
 
 use std::io;
 use std::path::PathBuf;

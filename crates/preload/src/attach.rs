@@ -1,4 +1,6 @@
-//! Attaches the shim to its stage, and keeps it in forked children.
+//! Attaches the shim to the stage whose segment the environment names, before the program begins,
+//! and keeps the stage in forked children. A program that must not run without its stage
+//! (`--fail-closed`) is ended here if it has none.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -7,8 +7,8 @@
 //! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
 //!
 //! Few programs have such threads, and most requests need not check: a bit marks such programs
-//! ([`process::RARE_STATE`]). For the few instructions before and after, the standard's word
-//! holds that such a thread may not call what it calls.
+//! ([`process::RARE_STATE`]). For the few instructions before and after, the shim relies on the
+//! standard, which forbids such a thread to make these calls at all.
 
 use libc::c_int;
 

@@ -1,5 +1,6 @@
-//! The state of the process, as the shim knows it: the stage, rare acts, and the system calls that
-//! the program has not forbidden itself.
+//! The state of the process, as the shim knows it: its stage, the rare states that each request
+//! checks (a seccomp filter, threads that may be cancelled anywhere, names given to other threads),
+//! and the system calls that the program has not forbidden itself.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

@@ -15,8 +15,8 @@
 //! A filter belongs to a thread and is inherited by those that it starts. Here it counts for the
 //! whole process from the moment that any thread has it: which thread has which cannot be seen
 //! without a call. The strict mode of the kernel, `read`, `write` and the end, is different: it
-//! takes away the time-stamp counter as well, and such a thread can start no other. It counts as
-//! being inside the shim for good, which is what keeps it from all of this.
+//! takes away the time-stamp counter as well, and such a thread can start no other. A thread in
+//! strict mode counts as being inside the shim for good, so none of its calls passes a gate.
 //!
 //! While no filter is in the way, none of this is checked: the flag is a bit of a word that every
 //! request reads anyway ([`process::RARE_STATE`]).

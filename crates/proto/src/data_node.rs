@@ -6,7 +6,8 @@
 //! period begins, and the node reports that ([`FromDataNode::Granted`]), because only then may
 //! another node get the amount that this one has lost.
 //!
-//! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
+//! These messages have the version of [`crate::message::VERSION`]. A variant at the end of an enum
+//! keeps it.
 
 use alloc::vec::Vec;
 

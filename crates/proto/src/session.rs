@@ -3,8 +3,8 @@
 //!
 //! A peer connects and sends its [`Hello`]. The controller's first answer accepts the peer or is a
 //! refusal. After the end of a connection the peer connects again, at growing intervals, and holds
-//! its last policy meanwhile. [`PeerSession`] is that side, for every kind of peer; a stage also
-//! bounds the silence of its controller ([`crate::stage`]).
+//! its last policy meanwhile. [`PeerSession`] is the peer's side of the session, for every kind of
+//! peer; a stage also bounds the silence of its controller ([`crate::stage`]).
 //!
 //! Two processes that use one name by mistake end each other's connections. The controller refuses
 //! the earlier one, which tries again after [`REFUSED_WAIT`]. If the refusal is lost, the intervals

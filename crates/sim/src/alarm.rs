@@ -1,8 +1,9 @@
 //! Wake-up of a simulated state machine: an event at the earliest deadline that it asked for.
 //!
-//! A machine says its next deadline after each call, mostly the same as before. Only one that is
-//! earlier than all in the queue becomes an event. Those that are later then find nothing due, ask
-//! again, and are set anew.
+//! A machine states its next deadline after each call, mostly the same one as before. A deadline
+//! becomes an event only if it is earlier than the event that is pending. If the deadline has
+//! meanwhile moved to a later time, the pending event comes too early: the machine then does
+//! nothing, states its deadline again, and that one becomes the next event.
 
 use tidegate_model::Time;
 

@@ -1,10 +1,11 @@
 //! A simulated cluster: clients, storage nodes with their devices, a controller, and the links
 //! between them, in virtual time.
 //!
-//! Nodes and controller are the very machines of the live system. The world gives them time and
-//! messages, does what they ask, and counts. Clients send their requests to the nodes at once, as
-//! in the pShift paper; what is between them is not the subject here. Messages between nodes and
-//! controller take the time that their link says, and whatever else the link does to them.
+//! Nodes and controller are the state machines of the live system. The simulation gives them time
+//! and messages, performs their outputs, and counts. Clients send their requests straight to the
+//! nodes, as in the pShift paper; gateways and networks are not simulated here. Messages between
+//! nodes and controller take the time that their link says, and whatever else the link does to
+//! them.
 //!
 //! Without control, the same controller runs with a policy without promises: every node serves its
 //! tenants in turn.

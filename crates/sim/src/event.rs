@@ -8,10 +8,10 @@
 //! gets the next sequence number. Events leave in the order of (time, sequence). An event is a
 //! plain value of the world's enum, not a closure: it can be compared, printed and copied.
 //!
-//! **Mechanism.** Two queues keep this order, and a property test holds them to it: [`Heap`], a
-//! binary heap, O(log n) per event and simple enough to be the oracle; and [`Wheel`], a
-//! hierarchical timing wheel with O(1) amortised. [`Events`] is the one that worlds use: the wheel,
-//! because it is never slower here (`benches/events.rs` compares them on the spot).
+//! **Mechanism.** Two queues keep this order, which a property test checks: [`Heap`], a binary
+//! heap, O(log n) per event and simple enough to be the oracle; and [`Wheel`], a hierarchical
+//! timing wheel with O(1) amortised. [`Events`] is the one that worlds use: the wheel, because it
+//! is never slower here (`benches/events.rs` compares them on the spot).
 
 mod heap;
 mod wheel;

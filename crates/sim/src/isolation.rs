@@ -15,7 +15,7 @@
 //! ships; its drive is any [`Drive`]. A run *without control* has the same node, which knows no
 //! tenants and serves in the order of arrival.
 //!
-//! # VictimFigures
+//! # Figures
 //! The victim's percentiles are those of its requests from their arrival at the node to the reply,
 //! beside the aggressor, divided by those alone. The *used* part of the drive is a sum: the
 //! victim's rate of the rate of small reads, and the aggressor's rate of its own rate without

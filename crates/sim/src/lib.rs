@@ -2,22 +2,22 @@
 //! packet by packet, are in `tidegate-netsim`, on the same events, clock and randomness.
 //!
 //! The pure crates decide and talk without a clock, a thread or a socket; a *world* gives them
-//! time, messages, devices and chance. The live daemons are one. This is the other: what it shows
-//! is shown of the code that ships.
+//! time, messages, devices and random numbers. The live daemons are one world, and this crate is
+//! the other. So the results of a simulation are results of the code that ships.
 //!
 //! # Parts
 //! - [`alarm`]: the next deadline of a machine, as one event.
 //! - [`time`]: the clock, in picoseconds; the machines' nanoseconds are made at the edge.
-//! - [`event`]: what happens next; a binary heap and a timing wheel with the same total order.
+//! - [`event`]: queues of events; a binary heap and a timing wheel with the same total order.
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
-//! - [`keys`]: which records are asked for, as YCSB chooses them.
+//! - [`keys`]: the records that requests are about, chosen as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
-//! - [`workload`]: who asks what of storage, and when, from a few numbers.
-//! - [`trace`]: the same, from recordings of real systems.
-//! - [`twin`]: a cluster with its own recorded load, and another policy.
+//! - [`workload`]: requests of storage clients and their times, from a few parameters.
+//! - [`trace`]: requests from published recordings of real systems.
+//! - [`twin`]: a cluster with its own recorded load under another policy.
 //! - [`isolation`]: a tenant with a reservation at a node, beside tenants without one.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
-//! - [`scenario`]: what is simulated, as a TOML file with strict keys.
+//! - [`scenario`]: the description of a simulation, a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`one_sided`]: clients that read a data node's memory through NICs, the setting of
@@ -58,17 +58,15 @@
 //! # What makes two runs the same
 //! 1. Everything that happens is an event, and events have a total order: time, then insertion.
 //!    Nothing depends on which queue keeps it.
-//! 2. Randomness has one source ([`rng::Stream`]). A component draws from its own stream, so one
-//!    that
-//!    draws more does not change what others see, and two runs that differ in one parameter meet
-//!    the same arrivals and service times.
+//! 2. Randomness has one source ([`rng::Stream`]). A component draws from its own stream. So a
+//!    component that draws more does not change the numbers of others, and two runs that differ in
+//!    one parameter meet the same arrivals and service times.
 //! 3. Integers decide wherever they can. A congestion control's window, rate and alpha and the
 //!    popularity of [`keys`] are doubles: of sums, products, quotients and roots,
 //!    which IEEE 754 defines to the last bit, and of logarithms and powers in software (`libm`).
 //! 4. No clock of the machine, no thread, no map whose order is not that of its keys.
 //!
-//! Runs are independent of each other: whoever wants many at once runs many worlds, each on a
-//! thread of its own.
+//! Runs are independent of each other: many can run at the same time, each on a thread of its own.
 #![forbid(unsafe_code)]
 
 pub mod alarm;

@@ -1,8 +1,8 @@
 //! A link that carries messages late, twice, out of order, or not at all.
 //!
-//! The world keeps the message; a link only says when copies of it arrive. Messages overtake each
-//! other only where the link's [`Conduct`] says so: otherwise an earlier one that was slow holds up
-//! those behind it, as on a connection.
+//! The simulation keeps the message; a link only decides when copies of it arrive. Messages
+//! overtake each other only where the link's [`Conduct`] says so: otherwise an earlier one that was
+//! slow holds up those behind it, as on a connection.
 
 use crate::rng::Stream;
 use crate::time::Picoseconds;

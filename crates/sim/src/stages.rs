@@ -1,9 +1,9 @@
 //! Stages of programs on several hosts, whose files are on one storage, under one controller.
 //!
-//! A program is a fluid: it uses what it wants, as far as its bucket lets it. Its stage is the
-//! machine that ships, with the plan that ships; so is the controller. A stage dies with its
-//! program. Rates in force are looked at whenever a stage does something, because no other moment
-//! changes one.
+//! A program is modelled as a fluid: it uses its demand, as far as its bucket allows. Its stage,
+//! with its plan, and the controller are the machines that ship. A stage dies with its program.
+//! Rates in force are checked whenever a stage does something, because they change at no other
+//! moment.
 
 use std::collections::VecDeque;
 

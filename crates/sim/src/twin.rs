@@ -23,8 +23,8 @@
 //! has fewer under way than it ever had. *Example*: a client with one request under way was
 //! answered at 3.0 ms and asked at 3.1 ms. If the twin answers at 2.0 ms, it asks at 2.1 ms.
 //!
-//! A client that was held back shows no more than that it asks for more. Of a client that would be
-//! content with 5,000 requests per second and was limited to 2,000 the twin says what it would have
+//! A client that was held back shows no more than that it asks for more. Of a client that wants
+//! 5,000 requests per second and was limited to 2,000, the twin shows the service that it would get
 //! if it took all that it can.
 //!
 //! **What is told.** For each tenant and policy the [`TenantReport`]; the recording itself is

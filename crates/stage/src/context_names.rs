@@ -1,4 +1,4 @@
-//! Names of contexts, interned once per process.
+//! Names of contexts (the declared purposes of I/O), interned once per process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

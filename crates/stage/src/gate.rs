@@ -1,10 +1,10 @@
 //! Admission of a request at a gate of the stage: its thread sleeps on a futex until it may go on.
 //!
-//! The decisions are `algo`'s; here is only the sleeping (and in `lease`, at queues). A sleeper
-//! holds no lock. It sleeps on a
-//! futex with a time limit, so that it wakes at its time by itself and at once when something
-//! changes, and whatever happens to others (a process killed in its sleep, an agent that died) it
-//! checks again by itself, and frees what the dead hold.
+//! The decisions are those of `tidegate_algo`; this module makes threads sleep at token buckets,
+//! and [`crate::lease`] at queues. A sleeping thread holds no lock. It sleeps on a futex with a
+//! time limit: it wakes up by itself when its tokens are due, and at once when a rate changes. So
+//! it depends on no other process. It checks again even if the agent has died, and frees the tokens
+//! of threads that were killed in their sleep.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,4 +1,10 @@
 //! The interface of a stage to requests: classification, admission at gates, and completion.
+//!
+//! [`Stage::enforce`] finds the channel of a request by the rules, passes the gates of the channel
+//! in order, and returns an [`Admission`]. At a gate that holds the request, the thread waits
+//! ([`crate::gate`], [`crate::lease`]). When the request is done, its [`Admission`] gives back
+//! tokens that it did not use and permits, and counts what it moved; some requests are timed, for
+//! the capacity of the storage.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -149,7 +155,8 @@ impl Stage {
     }
 
     /// Lets a request pass the gates of its channel, which may take a while (PAIO's `enforce`).
-    /// Repermits when it may go; what is returned is to be completed when it is done.
+    /// Returns when the request may go; the returned admission is to be completed when the request
+    /// is done.
     ///
     /// A request that belongs to no channel passes at once, and is counted as unmatched.
     // Always part of its caller, with `sort` and `admit`: constants of the caller's request then

@@ -1,4 +1,5 @@
-//! `tidegate certify`: the certificates of a cluster, made where there are none.
+//! `tidegate certify`: makes the certificates of a cluster that do not exist yet, and shows all of
+//! them.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `tidegate run`: a program under the policy.
+//! `tidegate run`: runs a program under the policy.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

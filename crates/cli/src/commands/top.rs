@@ -1,4 +1,4 @@
-//! `tidegate top`: how tenants, stages and the cluster fare, live.
+//! `tidegate top`: the health of tenants, stages and the cluster, live.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;

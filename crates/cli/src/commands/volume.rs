@@ -1,4 +1,5 @@
-//! `tidegate volume`: what volumes are, made and kept by explicit commands.
+//! `tidegate volume`: creates, grows, shows and clears the parts of volumes on the stores of this
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! One line for each tenant and look, for scripts and logs.
+//! `tidegate top` as text: one line for each tenant at each poll, for scripts and logs.
 
 use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;

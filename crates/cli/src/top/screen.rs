@@ -1,4 +1,5 @@
-//! The terminal: drawn on, listened to, and given back as it was, however it ends.
+//! The terminal of `tidegate top`: it is drawn on, keys are read from it, and it is restored
+//! however the command ends.
 
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;

@@ -1,5 +1,5 @@
-//! The screen as a picture: what is drawn where. It draws what it is given, and decides nothing
-//! else.
+//! The layout and drawing of the screen of `tidegate top`. It draws the rows of the history and
+//! decides nothing about them but their order.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};

@@ -1,4 +1,9 @@
 //! One connection to a node, from its first attempt to its end.
+//!
+//! It connects, introduces the gateway, names the tenants, opens parts, sends jobs and reads
+//! replies and notices. A node that owes replies has to send something in time
+//! ([`NodeLink::silent_at`]). At the end, each job without a reply fails, or is returned to be sent
+//! again if the node has announced its end and the job changes nothing ([`NodeLink::close`]).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

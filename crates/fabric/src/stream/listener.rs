@@ -1,4 +1,5 @@
-//! Listeners: the checks of a socket file, and the access rules.
+//! Listening sockets, Unix and TCP: the checks of a socket's file (the file of a dead process is
+//! replaced, that of a live one is not), and the rules about which users and machines may connect.
 
 use std::fmt;
 use std::fs::{self, Permissions};

@@ -1,4 +1,9 @@
 //! One memcached client: bytes in, its pipeline of requests, bytes out.
+//!
+//! The pipeline parses requests and keeps their order. This module finds the node of each key and
+//! the tenant of the request, submits the jobs, and takes in the replies of the nodes. The worker
+//! does not read from a client whose requests in flight have reached their limit, or for which
+//! there is no memory. [`Frontend`] is what all memcached clients of a worker share.
 
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! One link to a node behind a socket, and its notices about parts.
+//! One link to a node of another process, and the consequences of its notices: new incarnations and
+//! refusals of parts, whether the node is reachable, barriers before parts that jobs of a lost
+//! connection may still change, and the fence of such a connection over another link.
 
 use std::collections::HashSet;
 

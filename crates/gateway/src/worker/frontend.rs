@@ -1,4 +1,5 @@
-//! Interface between a worker and the protocol that its clients speak.
+//! Interface between a worker and a protocol. A [`Frontend`] is what all clients of one worker
+//! share: the links to nodes, requests in flight, memory. A [`Client`] is one connection.
 
 use std::io;
 use std::sync::Arc;

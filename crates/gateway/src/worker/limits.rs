@@ -1,4 +1,6 @@
-//! A worker's limits on connections and memory of clients.
+//! A worker's part in the limits of its server: it refuses clients beyond the quotas of
+//! connections, reports the memory that its clients take up, and closes clients that hold memory
+//! for which others wait and that hardly move any bytes.
 
 use std::sync::atomic::Ordering;
 

@@ -1,11 +1,11 @@
-//! All that is wrong with a text, in one reading.
+//! All mistakes of a policy or cluster file, reported at once.
 //!
-//! Readers stop at the first thing that is wrong: what comes after it may rest on it. A text with a
+//! A reader stops at the first mistake, because later entries may depend on it. A text with a
 //! mistake is read again without the entry that the mistake is in, and again, until nothing is
-//! wrong any more. A name gets a placeholder instead, there and wherever it is referred to, because
-//! nothing can do without. A mistake that only follows from what was left out is not reported: an
-//! element that lacks something that was left out, a name of an element that was left out, a rule
-//! that matches everything because its condition was left out.
+//! wrong any more. A wrong name is not left out, because every element needs one: it is replaced by
+//! a placeholder, also wherever it is referred to. A mistake that only follows from what was left
+//! out is not reported: an element that lacks something that was left out, a name of an element
+//! that was left out, a rule that matches everything because its condition was left out.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

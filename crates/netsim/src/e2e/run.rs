@@ -1,9 +1,11 @@
 //! One run of an end-to-end simulation: the earliest event happens, until the end.
 //!
-//! A [`Run`] is a scenario and what a run of it is given besides: who opens recordings, whether
-//! ports keep series. Nothing of that changes what happens, and neither does the queue of events:
-//! [`Run::by_heap`] goes through the same events in the same order as [`Run::go_while`], by the
-//! simple queue to which the fast one is held.
+//! A [`Run`] is a scenario and two options. [`Run::opening`] gives the function that opens recorded
+//! traces, the load that applications of the scenario replay. [`Run::with_ports`] adds a time
+//! series of each class at each port to the report, and changes no event.
+//!
+//! [`Run::go_while`] takes events from a fast queue and reports its progress. [`Run::by_heap`]
+//! handles the same events in the same order, from a binary heap: tests compare the two.
 
 use core::fmt;
 use std::io;

@@ -17,12 +17,13 @@
 //!
 //! **Pause.** Bytes that came in by a port are counted by the queue in which they are. When the
 //! count reaches [`Pause::at`], the switch sends a pause to the neighbour, and when it is down to
-//! [`Pause::resume`] to resume. Packets that still come need headroom: while the note waits for the
-//! packet in front of it (and for notes of other queues), and for two delays of the line, and for
-//! the packet that the neighbour has begun. At 100 Gbit/s, 1 us, two queues and packets of 9,216
-//! bytes: 2 * 12,500 + 2 * 64 + 3 * 9,216 = 52,776 bytes. The third packet is the one that reached
-//! the threshold. With pauses, shares do not matter: a buffer must have room for `at` and headroom
-//! of each queue of each port, and one that has not is refused.
+//! [`Pause::resume`] to resume ([`super::network`] counts the bytes and sends both). Packets that
+//! still come need headroom: while the note waits for the packet in front of it (and for notes of
+//! other queues), and for two delays of the line, and for the packet that the neighbour has begun.
+//! At 100 Gbit/s, 1 us, two queues and packets of 9,216 bytes: 2 * 12,500 + 2 * 64 + 3 * 9,216 =
+//! 52,776 bytes. The third packet is the one that reached the threshold. With pauses, shares do not
+//! matter: a buffer must have room for `at` and headroom of each queue of each port, and one that
+//! has not is refused.
 //!
 //! # What is left out
 //! Cells of fixed size, and pauses that end by themselves after a time: a paused queue waits until

@@ -13,7 +13,9 @@
 //! # Mechanism
 //! The owner of the queue of events sends packets ([`Network::send`]) and hands back the events
 //! that the network requested ([`Network::on_event`]); a packet that has reached its host is
-//! returned. Per hop there is one event, the arrival of a packet, or two ([`super::port`]).
+//! returned. Where nothing may be lost, a switch also counts the bytes from each neighbour and
+//! tells it to pause and to resume. Per hop there is one event, the arrival of a packet, or two
+//! ([`super::port`]).
 //!
 //! A packet of 1,502 bytes that crosses a dumbbell with lines of 100 Gbit/s and delays of 1.25, 10
 //! and 1.25 us takes 3 * 120.16 ns + 12.5 us = 12.86048 us and three events.

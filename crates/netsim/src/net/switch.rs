@@ -1,4 +1,5 @@
 //! The parameters of a switch: its buffer, the order at its ports, its marks and its pauses.
+//! [`super::network`] and [`super::buffer`] act on them.
 //!
 //! Everything is a parameter with a unit, read from TOML with strict keys. All switches of a
 //! network are alike, and NICs of hosts serve their queues in the same order; they have

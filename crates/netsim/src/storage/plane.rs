@@ -27,8 +27,8 @@
 //! # What it promises
 //! With uniform random writes over a part ρ of the physical pages and victims chosen at random, a
 //! victim's valid part is ρ and the amplification 1 / (1 - ρ). Greedy tends, for large blocks, to
-//! the victim's part *u* with ρ = (1 - u) / -ln u (Desnoyers, SYSTOR 2012). `plane_tests.rs` holds
-//! it to both.
+//! the victim's part *u* with ρ = (1 - u) / -ln u (Desnoyers, SYSTOR 2012). `plane_tests.rs`
+//! compares the code with both.
 //!
 //! # What is left out
 //! Bad blocks, wear, and copying inside a chip. Tables take eight bytes for each page of flash, but

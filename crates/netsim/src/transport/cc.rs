@@ -1,4 +1,5 @@
-//! Congestion control of a simulated flow: one type for all algorithms.
+//! Congestion control of a simulated flow: one type for all algorithms, those with a window and
+//! those with a rate.
 
 use tidegate_algo::congestion::d2tcp::D2tcp;
 use tidegate_algo::congestion::dcqcn::Limiter;

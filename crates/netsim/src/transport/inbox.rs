@@ -5,18 +5,23 @@
 //! and to report enough about them that the sender guesses little, in as few packets as will do.
 //!
 //! # Mechanism
-//! It keeps the bounds of what has arrived out of order, or drops it, as NICs without memory for
-//! that do (go-back-N). Every so many packets it answers, and at once when that is news: what
-//! arrives is out of order, fills a gap, or was there before. An answer repeats when the packet was
-//! sent that it answers, so the sender sees a round trip without keeping a list, also of packets
-//! that were sent twice; and whether that packet was marked, which is why an answer for several
-//! packets is not put off across a change of marks (RFC 8257, section 3.2). An answer that was put
-//! off goes out after a while without more packets.
+//! **Order.** The receiver keeps the bounds of data that has arrived out of order. Or it drops such
+//! data, as NICs without memory for it do (go-back-N).
 //!
-//! A receiver that drops what is out of order reports it once for each gap: one that reported it
-//! for each packet would have everything sent again as often.
+//! **Times of acknowledgements.** The receiver acknowledges every n-th packet. It acknowledges at
+//! once a packet that is out of order, fills a gap, is a duplicate or, as an option, ends a
+//! message. A delayed acknowledgement is sent after a pause without packets, and before a packet
+//! whose mark differs (RFC 8257, section 3.2).
 //!
-//! Left out: bounds on its memory. Storage and its clients post memory for what they expect.
+//! **Contents.** An acknowledgement carries the time at which the acknowledged packet was sent, and
+//! its congestion mark. So the sender measures round trips without a list of sent packets, even of
+//! packets that it has sent twice.
+//!
+//! A receiver that drops what is out of order reports it once for each gap: if it reported each
+//! packet, the sender would send everything again once for each.
+//!
+//! Left out: bounds on its memory. Storage nodes and their clients reserve memory for all messages
+//! that they expect.
 
 use std::collections::VecDeque;
 

@@ -14,12 +14,12 @@
 //! all that is sent. While a NIC is paused, the time that it takes is unknown, and more waits
 //! there.
 //!
-//! Round trips are smoothed by RFC 6298, and the timeout follows from them; each in a row doubles
-//! it. Since an answer repeats when the packet was sent that it answers, every answer is a sample,
-//! also of what was sent twice (RFC 7323).
+//! Round trips are smoothed by RFC 6298, and the timeout follows from them; each further timeout in
+//! a row doubles it. An acknowledgement carries the time at which its packet was sent, so every
+//! acknowledgement is a sample, even that of a packet that was sent twice (RFC 7323).
 //!
 //! Congestion control sees marks, losses and timeouts; after a loss, no other until everything is
-//! acknowledged that was sent by then. A rate is no business of losses: DCQCN was made for networks
+//! acknowledged that was sent by then. Losses do not change a rate: DCQCN was made for networks
 //! that lose nothing.
 
 use std::collections::VecDeque;

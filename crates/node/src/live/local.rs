@@ -1,4 +1,5 @@
-//! Sessions of gateways in the same process.
+//! Sessions of the live node: one for each worker of a gateway in the same process, and one for
+//! each connection of a gateway of another process.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,9 @@
-//! State that the two threads share: the region, its monitor, and the clients with their session
-//! slots.
+//! State that the two threads of a data node share: the memory region, its monitor and sweeper, the
+//! clients with their session slots, and the promises to them.
+//!
+//! A [`Host`] makes the region, or continues with that of the node's earlier incarnation if a
+//! client returns it. It polls the monitor, gives clients session slots and takes them back, passes
+//! on messages of the controller, and records that the memory is damaged or lost.
 
 pub(super) mod remake;
 

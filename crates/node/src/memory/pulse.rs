@@ -1,4 +1,6 @@
-//! The monitor's thread: it sleeps until the next poll, for good if no client has a session slot.
+//! The thread of a data node's monitor. It polls the monitor, and passes the events on: to the log,
+//! to the controller, and to the endpoint, which shuts out clients that exceeded their tokens or
+//! were silent. It sleeps between polls, and until it is woken while no client has a session slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,4 +1,10 @@
-//! One connection of a gateway.
+//! One connection of a gateway of another process.
+//!
+//! The gateway introduces itself (version, link, tenants) and opens parts; then its jobs go to the
+//! node's session, and the replies back. The connection is not read while its jobs, their bytes or
+//! unread replies are at their bounds. The gateway is sent signs of life while it waits, new
+//! incarnations of parts, and the node's end. [`Remains`] is a closed connection some of whose jobs
+//! are still at the device.
 
 use std::fmt;
 use std::io;

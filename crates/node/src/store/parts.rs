@@ -1,4 +1,8 @@
 //! Table of the open parts of volumes, by number.
+//!
+//! A job may be done if its range lies within the part, its incarnation is current, and no failed
+//! sync or missing file prevents it ([`OpenedPart::check`]). A failed sync is stored before it is
+//! reported to any client, and changes the part's incarnation.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Hooks of calls that open, duplicate and close descriptors.
+//! Hooks of calls that open, duplicate, close and control descriptors.
 
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 

@@ -1,15 +1,18 @@
 //! Decisions for calls that copy data inside the kernel, from one descriptor to another.
 //!
-//! Each side that is on storage moves the data, so each is charged: a read of the source and a
-//! write of the target. A permit of a queue is held for one side only; if both sides waited in one
-//! queue, a request that holds its first permit would wait for its second for ever. So the write is
-//! admitted before and the read charged after, or, where the target is no storage, the read is
-//! admitted before.
+//! Each side on storage passes gates: a read of the source and a write of the target. Permits of
+//! queues are held during the call for one side only: if both sides waited in one queue, a request
+//! that holds its first permit could wait for its second for ever. So the write is admitted before
+//! the call, and the read passes its gates after the call, for the bytes that were copied. If no
+//! gate applies to the write (the target is a socket, or no rule matches), the read is admitted
+//! before the call instead.
 //!
 //! Copies are made in chunks. A program may request two gigabytes at once, and one request of that
-//! size would leave nothing for other requests. All these calls may move less than requested, and
-//! their callers go on from there. `read` and `write` may as well, but programs rely on their being
-//! whole; they are never cut.
+//! size would leave nothing for other requests. A copy may be shorter than requested, and callers
+//! of these calls continue from there. `read` and `write` are never cut: they may be short too, but
+//! programs rely on full transfers.
+//!
+//! A clone of a file (`FICLONE`) moves no data and counts as one write.
 
 use libc::{c_int, c_ulong};
 use tidegate_model::Operation;

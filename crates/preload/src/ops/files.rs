@@ -1,9 +1,17 @@
-//! Decisions for calls that open, duplicate and close descriptors.
+//! Decisions for calls that open, duplicate, close and control descriptors.
 //!
-//! The stage caches its knowledge of descriptors. The stage looks a descriptor up when a gated call
-//! first uses its number, and has to forget the entry when the number changes its meaning. A number
-//! from an unhooked call (`socket`, `pipe`, `accept`, a message with descriptors) needs no hook:
-//! either the number was free, and the call that freed it removed the entry, or `dup2` replaced it.
+//! **Opens** pass the gates as operations; closes do not, so that one use of a file is one
+//! operation.
+//!
+//! **Descriptors.** The stage remembers what each descriptor number refers to, from the first gated
+//! call on. The functions here remove the entry when the number gets another meaning: when it is
+//! closed, replaced by `dup2`, or returned by a call that makes a descriptor. Calls that make
+//! descriptors but have no hook (`socket`, `pipe`, `accept`, a message with descriptors) return
+//! free numbers, and the call that freed the number has removed its entry. A thread that stops
+//! sharing its descriptors with others (`unshare`, `close_range`) gets entries of its own.
+//!
+//! **Hints.** A thread that declares how long a file's data will live (`F_SET_RW_HINT`) gets a
+//! context of that name, unless the program has set one.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -1,4 +1,5 @@
-//! Calls by which a thread or process describes itself: names, filters, its kind of cancellation.
+//! Tracks calls by which a thread changes its name or its kind of cancellation, and by which a
+//! process restricts itself by a seccomp filter.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Decisions for asynchronous requests: `io_uring` and Linux AIO (`io_submit`).
+//! Decisions for asynchronous requests: `io_uring`, Linux AIO (`io_submit`) and POSIX AIO
+//! (`aio_read`, `lio_listio`). Files that a program registers with a ring are tracked here as well.
 //!
 //! Such requests are charged when the program submits them: at their completion, no thread may be
 //! there to wait. So short results are not refunded, and a gate that limits the requests in service

@@ -1,4 +1,5 @@
-//! The rates that stages can get before others give any up.
+//! Headroom of rates: how much a stage can get before other stages give anything up, within the
+//! budget, its tenant's limit and that of the tenant's group.
 
 use alloc::vec::Vec;
 

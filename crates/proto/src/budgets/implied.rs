@@ -3,9 +3,9 @@
 //! A reservation of operations is kept only if the bytes of these operations are there as well. So
 //! a tenant with a reservation in one unit alone is reserved, in the other unit, what goes with it,
 //! by the requests that it makes; a tenant with reservations in both units has these, as at storage
-//! nodes. The other unit is reserved by what the explicit reservations leave: nobody's promise is
-//! worth less because another tenant's requests are large. Where the implied reservations together
-//! are more than that, each is in proportion to what it should be, and admission cannot tell: the
+//! nodes. Implied reservations only get what explicit reservations leave, so a tenant with large
+//! requests takes nothing from the promises to other tenants. Where this does not suffice for all
+//! implied reservations, all are reduced in proportion. Admission cannot foresee that, because the
 //! size of requests is not known before they come.
 //!
 //! Example: 100 MiB/s are divided. A tenant has 300 operations per second reserved, and makes

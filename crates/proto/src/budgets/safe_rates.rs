@@ -1,4 +1,5 @@
-//! The rates that stages may use without a controller.
+//! Safe rates: the rates that stages of other hosts may use after their lease, without a
+//! controller.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,8 @@
-//! Periods and the distributions within them: collect, wait, divide, grant, and grant again.
+//! The schedule of a cluster's controller: periods, and the rounds of distribution within them.
+//!
+//! A round asks nodes for reports, waits for them, divides the tokens, sends grants, and after
+//! confirmations sends a second grant with the tokens that were freed. Nodes that do not report are
+//! counted here, and so are promises that were missed in the period before.
 
 use alloc::vec::Vec;
 

@@ -31,9 +31,9 @@
 //! - A node that does not answer its one question is asked in every distribution, and counts as
 //!   silent as soon as any other would.
 //!
-//! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
-//! Everything else raises it: a field, an order, a type, or another meaning of what is there. The
-//! golden bytes in the tests show which it was; a change of them raises the version.
+//! These messages have the version of [`crate::message::VERSION`]. A variant at the end of an enum
+//! keeps it. Every other change raises it: of a field, an order, a type, or the meaning of any of
+//! these. Golden bytes in the tests detect changes.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,5 +1,9 @@
-//! The token counts in force at a storage node, period by period: the plan, the periods, and the
-//! grants.
+//! The token counts in force at a storage node, period by period.
+//!
+//! This module takes plans, grants and leases from the controller and confirms them, begins each
+//! period (by itself, close to the controller's time) with the counts of a grant, of the lease or,
+//! when the lease is over, of the policy's fallback, and answers the controller's questions with
+//! service and expected demand.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,9 +1,13 @@
-//! Device time of requests whose cost is the time that they took.
+//! Measurements of a node's device: the time of requests whose cost is the time that they took, and
+//! how long requests with a reservation take beside others.
 //!
-//! [`tidegate_algo::capacity::device_time`] keeps the account; this module reports to it. Most
-//! requests are reported as done and no more, for reading the clock costs a good part of the time
-//! of a request in memory. Measured requests are rare. Where requests go to a drive, the first of
-//! each batch is timed too, to know how long a quick unit takes there.
+//! The second decides how many requests without a reservation may be at the device at a time
+//! ([`tidegate_algo::capacity::depth`]).
+//!
+//! For the first, [`tidegate_algo::capacity::device_time`] keeps the account; this module reports
+//! to it. Most requests are reported as done and no more, for reading the clock costs a good part
+//! of the time of a request in memory. Measured requests are rare. Where requests go to a drive,
+//! the first of each batch is timed too, to know how long a quick unit takes there.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! A request on its way through a node.
+//! A request on its way through a node: its tenant's slot, its cost in units and its times.
 
 use tidegate_algo::capacity::depth;
 use tidegate_algo::scheduling::scheduler::{RequestCost, Slot};

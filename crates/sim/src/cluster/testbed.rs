@@ -1,4 +1,5 @@
-//! A cluster that a test leads by hand.
+//! A simulated cluster that a test drives step by step: the test sets demands and links, causes
+//! faults, applies policies, and reads the status.
 
 use tidegate_model::policy::GateKind;
 use tidegate_model::{Event, Iops, Policy, Span, Time};

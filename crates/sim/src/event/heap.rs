@@ -1,4 +1,4 @@
-//! Events in a binary heap: the plain way, and the oracle for the other.
+//! Events in a binary heap: the simple queue, with which tests compare the timing wheel.
 
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;

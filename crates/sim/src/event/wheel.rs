@@ -20,8 +20,8 @@
 //! slot that becomes empty hands its memory to the next one of its level that does not.
 //!
 //! When a slot leaves the upper levels, all that is due in its 4,096 ps is known, and if that is
-//! much it is *shown* ([`EventQueue::pop_glancing`]): whoever reads then what these events will
-//! touch, waits for all of it together, and not for one after the other.
+//! much it is *shown* ([`EventQueue::pop_glancing`]): a caller that then prefetches the data of all
+//! these events waits for memory once, and not once for each event.
 //!
 //! Order among equals costs nothing: slots are appended to at the end. An event reaches a
 //! slot from above only at the moment at which now enters the slot's range; before that moment

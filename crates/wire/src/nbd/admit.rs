@@ -1,4 +1,5 @@
-//! The requests that an export accepts ("Request types"), and the errors for all others.
+//! The requests that an export accepts ("Request types"): each becomes a command for the nodes, a
+//! reply without work, the end of the connection, or an error for the client.
 
 use super::constants::{Errno, PAYLOAD_MAX, command, command_flag};
 use super::handshake::Negotiated;

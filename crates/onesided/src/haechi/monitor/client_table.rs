@@ -1,4 +1,10 @@
-//! The clients in a data node's session slots, and the behaviour of each.
+//! The clients of a data node by session slot: their promises, their reports, and what follows from
+//! them.
+//!
+//! The table admits clients and changes their promises, which take effect in the next period. It
+//! detects a client that has done more operations than it had tokens for ([`ClientTable::judge`]),
+//! counts the periods in which a client leaves reservation unused, and frees the slots of clients
+//! that left or stopped reporting ([`ClientTable::sweep`]).
 
 use alloc::vec::Vec;
 

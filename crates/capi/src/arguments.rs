@@ -1,4 +1,5 @@
-//! Conversion of C arguments to Rust types.
+//! Conversion of C arguments to Rust types: text, arrays, variables for results, and structures of
+//! programs that were built with an older or a newer header ([`sized`]).
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
