@@ -96,6 +96,34 @@ fn an_end_by_the_user_leaves_nothing() {
     expect_nothing_left(&bed);
 }
 
+/// The directory for temporary files has 4 MiB.
+#[test]
+fn a_directory_without_room_is_named_before_anything_starts() {
+    if !is_able() {
+        return;
+    }
+    built::shim();
+    let bed = Bed::empty();
+    let small = bed.subfolder("small");
+    let script = "mount -t tmpfs -o size=4m,mode=0700 none \"$TMPDIR\"; exec \"$@\"";
+    for (words, needed) in [(&["demo"][..], 32), (&["demo", "end-to-end", "--short"], 256)] {
+        let inner = bed.tidegate_lab(words);
+        let mut command = Command::new(tools::need("unshare"));
+        command.args(["--mount", "sh", "-euc", script, "sh"]).arg(inner.get_program());
+        command.args(inner.get_args()).env("TMPDIR", &small).current_dir(bed.folder());
+        let outcome = process::run(command.stdin(Stdio::null())).failure(1);
+        let stated = format!("{} (TMPDIR)", small.display());
+        let stdout = &outcome.stdout;
+        assert!(stdout.contains(&format!("{needed} MiB ")) && stdout.contains(&stated), "{stdout}");
+        // Long lines are broken.
+        let complaint = outcome.complaint().replace("\n  │ ", " ").replace("\n        ", " ");
+        let missing = format!("has room for 4 MiB of {needed} MiB");
+        let remedy = format!("{needed} MiB of room with TMPDIR=DIR");
+        assert!(complaint.contains(&missing) && complaint.contains(&remedy), "{complaint}");
+    }
+    assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
+}
+
 #[test]
 fn what_is_missing_is_named_with_its_packages() {
     let bed = Bed::empty();

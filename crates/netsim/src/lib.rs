@@ -10,12 +10,14 @@
 //!   controls.
 //! - [`storage`]: drives and persistent memory, from the command to its completion.
 //! - [`e2e`]: the whole path in one clock: applications, flows, switches, servers and drives.
+//! - [`isolation`]: drives behind a node, for a tenant beside aggressive ones.
 //! - [`dtm`]: the end-to-end paper's discrete-time model of its transport, in slots of a round
 //!   trip.
 #![forbid(unsafe_code)]
 
 pub mod dtm;
 pub mod e2e;
+pub mod isolation;
 pub mod net;
 mod slots;
 pub mod storage;

@@ -5,31 +5,48 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
+use std::fmt::Write;
 use std::path::Path;
 
 use tidegate_model::Span;
-use tidegate_netsim::storage::{NodeDrive, Parameters};
-use tidegate_sim::isolation::{
-    AGGRESSORS, ChannelTimes, Channels, Comparison, Drive, IsolationSetup, compare, served_percent,
-};
+use tidegate_netsim::isolation::NODE_DRIVE_MODELS;
+use tidegate_sim::isolation::{AGGRESSORS, Comparison, IsolationSetup, served_percent};
 
-const US: u64 = Span::MICROSECOND.0;
+const MS: u64 = Span::MILLISECOND.0;
 
-fn beside_all<D: Drive>(length: Span, drive: impl Fn() -> D) -> Comparison {
+fn beside_all(model: usize, length: Span) -> Comparison {
     let setup = IsolationSetup { depth: 32, skip: Span(length.0 / 2), length, seed: 1 };
-    compare(setup, &AGGRESSORS, drive, || true).unwrap()
+    NODE_DRIVE_MODELS[model].compare(setup, &AGGRESSORS, || true).unwrap()
 }
 
-fn channels(count: usize, spread_percent: u64) -> Comparison {
-    let (each, per_mib) = (Span(400 * US), Span(5_000 * US));
-    let times = ChannelTimes { read: each, write: each, per_mib, spread_percent };
-    beside_all(Span::SECOND, || Channels::new(count, times, 1))
+/// The comparison as aligned text.
+fn table(comparison: &Comparison) -> String {
+    let Comparison { capacity, requested, alone, rows, .. } = comparison;
+    let mut table = format!(
+        "{capacity} small reads per second; the victim requests {requested}, alone p99 {} and \
+         p99.9 {}\n{:24} {:>6} {:>6} {:>7} {:>6} {:>10}\n",
+        alone.p99, alone.p999, "beside", "p99", "p99.9", "served%", "used%", "p99 without"
+    );
+    for row in rows {
+        writeln!(
+            table,
+            "{:24} {:6.2} {:6.2} {:7.1} {:6.1} {:11.2}",
+            row.aggressor,
+            comparison.times(|figures| figures.p99, &row.with),
+            comparison.times(|figures| figures.p999, &row.with),
+            served_percent(&row.with),
+            comparison.used_percent(row),
+            comparison.times(|figures| figures.p99, &row.without),
+        )
+        .unwrap();
+    }
+    table
 }
 
 /// Compares a table with its golden file.
 #[track_caller]
 fn golden(name: &str, comparison: &Comparison) {
-    let table = comparison.table();
+    let table = table(comparison);
     println!("{name}\n{table}");
     let golden =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/isolation-{name}.txt"));
@@ -50,24 +67,19 @@ fn served(comparison: &Comparison) {
 
 #[test]
 fn one_channel() {
-    let comparison = channels(1, 50);
+    let comparison = beside_all(0, Span::SECOND);
     golden("one-channel", &comparison);
     served(&comparison);
 }
 
 #[test]
 fn eight_channels() {
-    let comparison = channels(8, 20);
+    let comparison = beside_all(1, Span::SECOND);
     golden("eight-channels", &comparison);
     served(&comparison);
 }
 
 #[test]
 fn flash() {
-    let mut drive = Parameters::default();
-    (drive.geometry.channels, drive.geometry.chips) = (2, 2);
-    (drive.geometry.blocks, drive.geometry.pages) = (256, 64);
-    let length = Span(400 * Span::MILLISECOND.0);
-    let comparison = beside_all(length, || NodeDrive::new(&drive, 1));
-    golden("flash", &comparison);
+    golden("flash", &beside_all(2, Span(400 * MS)));
 }

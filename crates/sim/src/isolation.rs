@@ -25,8 +25,6 @@
 //! Left out: gateways and networks; the time that a node's threads take; a second tenant with a
 //! reservation.
 
-use std::fmt::Write;
-
 use tidegate_model::Span;
 
 use crate::time::Picoseconds;
@@ -36,7 +34,9 @@ mod loads;
 mod run;
 
 pub use channels::{ChannelTimes, Channels};
-pub use loads::{AGGRESSORS, Aggressor, LoadJob, LoadOperation, LoadTenant};
+pub use loads::{
+    AGGRESSORS, Aggressor, LARGE_READS, LARGE_WRITES, LoadJob, LoadOperation, LoadTenant, READS,
+};
 
 /// The victim's requests in flight, at most.
 pub const VICTIM_DEPTH: u32 = 4;
@@ -164,38 +164,6 @@ impl Comparison {
         let own = row.with.served as f64 / seconds / self.capacity.max(1) as f64;
         100.0 * (own + row.with.others as f64 / row.others_alone.max(1) as f64)
     }
-
-    /// All of it as aligned text.
-    pub fn table(&self) -> String {
-        let mut table = format!(
-            "{} small reads per second; the victim requests {}, alone p99 {} and p99.9 {}\n\
-             {:24} {:>6} {:>6} {:>7} {:>6} {:>10}\n",
-            self.capacity,
-            self.requested,
-            self.alone.p99,
-            self.alone.p999,
-            "beside",
-            "p99",
-            "p99.9",
-            "served%",
-            "used%",
-            "p99 without"
-        );
-        for row in &self.rows {
-            let BesideAggressor { aggressor, with, without, .. } = row;
-            // A string takes any text.
-            let _ = writeln!(
-                table,
-                "{aggressor:24} {:6.2} {:6.2} {:7.1} {:6.1} {:11.2}",
-                self.times(|figures| figures.p99, with),
-                self.times(|figures| figures.p999, with),
-                served_percent(with),
-                self.used_percent(row),
-                self.times(|figures| figures.p99, without),
-            );
-        }
-        table
-    }
 }
 
 /// The part of the victim's requests that were answered, in per cent.
@@ -211,7 +179,7 @@ pub fn compare<D: Drive>(
     drive: impl Fn() -> D,
     goes_on: impl Fn() -> bool,
 ) -> Option<Comparison> {
-    let reads = Aggressor { name: "", tenant: LoadTenant::Other, jobs: &[loads::READS] };
+    let reads = Aggressor { name: "", tenant: LoadTenant::Other, jobs: &[READS] };
     let run = |reserved: Option<u64>, rate: u64, aggressor: Option<&Aggressor>| {
         let plan = run::RunPlan { setup, reserved, rate, aggressor };
         goes_on().then(|| run::run(&plan, drive()))

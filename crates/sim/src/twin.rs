@@ -43,7 +43,7 @@ mod run;
 pub use fit::{Fit, fit};
 pub use load::{LoadError, RecordedLoad};
 pub use report::{Figures, Kept, TenantReport, TwinReport};
-pub use run::{Plan, PlanError, run};
+pub use run::{Plan, PlanError, Progress, run};
 
 use tidegate_model::Span;
 

@@ -15,28 +15,34 @@
 //! control. A fixed limit can keep the victim's times and waste the device; a device that is always
 //! full can break the times.
 //!
+//! The same loads run in virtual time against the node that ships, in front of models of drives.
+//!
 //! The victim's clients wait for replies. A stall delays the next requests, which its times do not
 //! show; its rate does, as a part of what it requests.
 
 use tidegate_model::Span;
+use tidegate_sim::isolation::{
+    AGGRESSORS, Aggressor, LARGE_READS, LoadJob, LoadTenant, READS, REQUESTED_PERCENT, VICTIM_DEPTH,
+};
 
 use super::Row;
 use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
-use jobs::{AGGRESSORS, Aggressor, FioFigures, Job, JobTenant, LARGE_READS, READS};
+use jobs::FioFigures;
 use setups::{Capacity, PathSetup, Place};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 mod jobs;
 mod setups;
+mod simulated;
+
+pub(super) use simulated::rows as simulate;
 
 const BENCH: &str = "isolation";
 /// The size of a tenant's file.
 const SIZE_MIB: u64 = 256;
-/// The request rate of the victim, in hundredths of the capacity.
-const REQUESTED_PERCENT: u64 = 20;
 /// How many times as long as alone the victim's requests may take, at the percentiles 99 and 99.9.
 const TIMES_P99: f64 = 2.0;
 const TIMES_P999: f64 = 3.0;
@@ -140,7 +146,13 @@ struct Course {
     unhindered: Vec<f64>,
 }
 
-/// Measures, and reports the rows.
+/// The aggressors of a run. A quick one has the first alone: enough to see that everything works.
+fn aggressors(plan: WindowPlan) -> &'static [Aggressor] {
+    let all: &'static [Aggressor] = &AGGRESSORS;
+    if plan.is_full() { all } else { &all[..1] }
+}
+
+/// Reports the rows in virtual time, then measures at live gates and reports these rows.
 ///
 /// # Errors
 /// If the user interrupts the run.
@@ -149,6 +161,7 @@ pub(super) fn rows(
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
+    simulate(plan, interrupt, report)?;
     for gate in [Gate::Stage, Gate::Node] {
         if let Err(failure) = measure(gate, plan, interrupt, report) {
             interrupt.check()?;
@@ -166,8 +179,7 @@ fn measure(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
-    // The first and the last: what is to be seen is that everything works.
-    let aggressors = if plan.is_full() { &AGGRESSORS[..] } else { &AGGRESSORS[..1] };
+    let aggressors = aggressors(plan);
     let (work, scratch) = (work_directory()?, Scratch::new()?);
     let place = Place { work: &work, scratch: &scratch, interrupt };
     let bare = place.bare()?;
@@ -176,11 +188,11 @@ fn measure(
         Gate::Node => place.nbdkit(None)?,
     };
     let mut alone = |name, jobs| {
-        let aggressor = Aggressor { name, tenant: JobTenant::Other, jobs };
+        let aggressor = Aggressor { name, tenant: LoadTenant::Other, jobs };
         free.aggressor(&aggressor, length, &place)
     };
-    const SMALL: &[Job] = &[READS];
-    const LARGE: &[Job] = &[LARGE_READS];
+    const SMALL: &[LoadJob] = &[READS];
+    const LARGE: &[LoadJob] = &[LARGE_READS];
     let capacity = Capacity {
         iops: alone("small reads", SMALL)?.iops as u64,
         bytes: alone("large reads", LARGE)?.bytes as u64,
@@ -190,7 +202,7 @@ fn measure(
     let course = Course {
         gate,
         capacity,
-        requested: (capacity.iops * REQUESTED_PERCENT / 100).max(u64::from(jobs::VICTIM_DEPTH)),
+        requested: (capacity.iops * REQUESTED_PERCENT / 100).max(u64::from(VICTIM_DEPTH)),
         unhindered: unhindered.into_iter().map(|figures| figures.iops).collect(),
     };
     let mut contestants = match gate {

@@ -307,6 +307,14 @@ pub(crate) fn probe(plan: WindowPlan, report: &mut dyn FnMut(Row)) -> Result<(),
     scheduler::probe(plan, &Interrupt::listen()?, report)
 }
 
+/// Simulates a tenant beside others, and gives each row to `report` as soon as it is there.
+pub(crate) fn simulate_isolation(
+    plan: WindowPlan,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    isolation::simulate(plan, &Interrupt::listen()?, report)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

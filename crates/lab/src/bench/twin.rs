@@ -198,7 +198,7 @@ fn measure(
         transit: Span::ZERO,
         seed: 1,
     };
-    let goes_on = || interrupt.check().is_ok();
+    let goes_on = |_: twin::Progress| interrupt.check().is_ok();
     let wrong = |error: twin::PlanError| Failure::new(Code::Failure, error.to_string());
     let found = twin::fit(&plan, goes_on).map_err(wrong)?;
     interrupt.check()?;

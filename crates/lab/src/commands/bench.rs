@@ -27,7 +27,8 @@ thousand_stages`.
 Examples:
   tidegate-lab bench
   tidegate-lab bench shim --json
-  tidegate-lab bench scheduler --probes")]
+  tidegate-lab bench scheduler --probes
+  tidegate-lab bench isolation --simulated")]
 pub(crate) struct Args {
     /// The benches to run; all if none is named
     #[arg(value_name = "NAME", value_enum)]
@@ -40,6 +41,10 @@ pub(crate) struct Args {
     /// Of the scheduler: how it behaves where others go wrong, instead of what it takes
     #[arg(long)]
     probes: bool,
+
+    /// Of isolation: in virtual time alone, which is the same on every machine
+    #[arg(long, conflicts_with = "probes")]
+    simulated: bool,
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
@@ -57,17 +62,23 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
         rows.push(row);
     };
-    match (args.probes, names) {
-        (false, names) => {
+    let part = (args.probes, args.simulated, names);
+    match part {
+        (false, false, names) => {
             bench::run(names, plan, shim, &mut report)?;
             if args.names.is_empty() {
                 bench::probe(plan, &mut report)?;
             }
         }
-        (true, [Bench::Scheduler]) => bench::probe(plan, &mut report)?,
-        (true, _) => {
+        (true, _, [Bench::Scheduler]) => bench::probe(plan, &mut report)?,
+        (true, ..) => {
             let failure = Failure::new(Code::Usage, "only the scheduler is probed");
             return Err(failure.help("tidegate-lab bench scheduler --probes"));
+        }
+        (_, true, [Bench::Isolation]) => bench::simulate_isolation(plan, &mut report)?,
+        (_, true, _) => {
+            let failure = Failure::new(Code::Usage, "only isolation is simulated");
+            return Err(failure.help("tidegate-lab bench isolation --simulated"));
         }
     }
     written?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tidegate_model::Span;
 use tidegate_netsim::dtm::{self, DtmPlan};
 use tidegate_netsim::e2e::{Run, Scenario};
 use tidegate_netsim::net::InvariantViolation;
@@ -71,6 +72,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     #[arg(conflicts_with = "scenario")]
     cluster: Option<PathBuf>,
+
+    /// With --load: make only so much of the recording again, from its beginning, such as 10min
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_SPAN", hide_env_values = true)]
+    #[arg(value_parser = twin::span, requires = "load")]
+    span: Option<Span>,
 
     /// With --load: how long devices take for each unit of cost, such as 100us, or 200us,8 if they
     /// serve eight requests at once; by default by the model or capacity of each node, one at once
@@ -160,6 +166,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let Some(scenario) = &args.scenario else {
         let order = twin::Order {
             load: args.load.as_deref().unwrap_or(Path::new("")),
+            span: args.span,
             cluster: args.cluster.as_deref(),
             policies: &args.policy,
             service: args.service.unwrap_or(Service::Declared),

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::plan::{JOBS, MIB, REGION};
+use super::scratch;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -23,6 +24,14 @@ pub(crate) struct Files {
     directory: PathBuf,
 }
 
+/// The option that names the directory of the files.
+const OPTION: &str = "--directory DIR";
+
+/// The room for the files of so many tenants, in MiB.
+pub(crate) fn needed_mib(tenants: usize) -> u64 {
+    tenants as u64 * JOBS * REGION / MIB
+}
+
 impl Files {
     /// Writes a file for each of `names` in a new directory below `parent`.
     pub(crate) fn write(
@@ -30,12 +39,13 @@ impl Files {
         names: &[&str],
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let needed = names.len() as u64 * JOBS * REGION / MIB;
+        let needed = needed_mib(names.len());
+        scratch::check_room(parent, needed, OPTION)?;
         let fail = |error: io::Error| {
             let path = parent.display();
             Failure::new(Code::Failure, format!("cannot write test files in {path}"))
                 .cause(error)
-                .help(format!("name a directory with {needed} MiB of room with --directory"))
+                .help(scratch::remedy(needed, OPTION))
         };
         let directory = parent.join(format!("tidegate-demo-{}", std::process::id()));
         fs::create_dir(&directory).map_err(fail)?;

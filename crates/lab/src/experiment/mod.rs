@@ -165,6 +165,9 @@ impl DemoOutcome {
     }
 }
 
+/// Room for sockets, the controller's state and logs, in MiB.
+const SCRATCH_MIB: u64 = 32;
+
 /// Runs the experiment.
 ///
 /// # Errors
@@ -179,9 +182,12 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let disk = Disk::below(&options.directory);
     let machine = Machine::inspect(&options.directory, &disk)?;
     live.print(&machine.description())?;
-    // The kernel would write a build's output to the disk while the demo measures it.
-    rustix::fs::sync();
-
+    live.print(&format!(
+        "needs {} MiB of room in {} (--directory) and {SCRATCH_MIB} MiB in {} (TMPDIR)",
+        files::needed_mib(ExperimentPlan::NAMES.len()),
+        options.directory.display(),
+        std::env::temp_dir().display(),
+    ))?;
     let Bench { testbed, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;
     live.print(&probe)?;
     for note in &notes {
@@ -189,7 +195,9 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     }
     let mut results = Vec::new();
     for control in Control::ALL {
-        let recording = testbed.run(control, &mut live)?;
+        let recording = testbed.run(control, &mut live);
+        let recording =
+            recording.map_err(|failure| testbed.scratch.explained(failure, SCRATCH_MIB))?;
         live.ended(&recording)?;
         let score = Score::new(&testbed.plan, &recording);
         results.push((recording, score));
@@ -227,7 +235,9 @@ impl Bench {
                 tidegate_console::amounts::plural(machine.cores as u64, "core"),
             ));
         }
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::with_room(SCRATCH_MIB)?;
+        // The kernel would write a build's output to the disk while the demo measures it.
+        rustix::fs::sync();
         let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
         let files = Files::write(&options.directory, &names, &interrupt)?;
         let reader = Reader { files: &files, scratch: &scratch, interrupt: &interrupt };

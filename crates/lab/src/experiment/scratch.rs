@@ -7,6 +7,32 @@ use tempfile::{Builder, TempDir};
 
 use tidegate_console::failure::{Code, Failure};
 
+/// The option that names the directory for temporary files.
+const OPTION: &str = "TMPDIR=DIR";
+
+/// The room in a directory below which it counts as full, in MiB. File systems stop early.
+const FULL_MIB: u64 = 8;
+
+/// The room in a directory for files of ours, in MiB; none if the file system does not say.
+fn room_mib(directory: &Path) -> Option<u64> {
+    let all = rustix::fs::statvfs(directory).ok()?;
+    Some((u128::from(all.f_bavail) * u128::from(all.f_frsize) >> 20) as u64)
+}
+
+/// Refuses a directory with less room than `needed` MiB; `option` names another one.
+pub(crate) fn check_room(directory: &Path, needed: u64, option: &str) -> Result<(), Failure> {
+    let Some(room) = room_mib(directory).filter(|room| *room < needed) else { return Ok(()) };
+    let path = directory.display();
+    let failure =
+        Failure::new(Code::Failure, format!("{path} has room for {room} MiB of {needed} MiB"));
+    Err(failure.help(remedy(needed, option)))
+}
+
+/// The advice for a directory without `needed` MiB of room.
+pub(crate) fn remedy(needed: u64, option: &str) -> String {
+    format!("name a directory with {needed} MiB of room with {option}")
+}
+
 /// The directory. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Scratch(TempDir);
@@ -17,8 +43,25 @@ impl Scratch {
         Self::within(&std::env::temp_dir(), "tgd-").map_err(|error| {
             Failure::new(Code::Failure, "cannot make a directory for small files")
                 .cause(error)
-                .help("say where there is room for small files with TMPDIR")
+                .help(format!("name a directory with room for small files with {OPTION}"))
         })
+    }
+
+    /// A new directory for files of up to `needed` MiB together.
+    pub(crate) fn with_room(needed: u64) -> Result<Self, Failure> {
+        check_room(&std::env::temp_dir(), needed, OPTION)?;
+        Self::new()
+    }
+
+    /// Adds the remedy to a failure, if the directory is full.
+    pub(crate) fn explained(&self, failure: Failure, needed: u64) -> Failure {
+        match room_mib(self.path()).is_some_and(|room| room < FULL_MIB) {
+            true => {
+                let path = std::env::temp_dir();
+                failure.help(format!("{} is full: {}", path.display(), remedy(needed, OPTION)))
+            }
+            false => failure,
+        }
     }
 
     /// A new directory below another, which only we can read. Its name is short, for the name of a
@@ -33,5 +76,19 @@ impl Scratch {
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_without_room_is_refused_before_anything_is_written() {
+        let directory = std::env::temp_dir();
+        assert!(check_room(&directory, 0, OPTION).is_ok());
+        let refused = check_room(&directory, u64::MAX, OPTION).unwrap_err().to_string();
+        assert!(refused.contains("has room for") && refused.contains("MiB"), "{refused}");
+        assert!(check_room(Path::new("/nonexistent"), u64::MAX, OPTION).is_ok(), "it is not known");
     }
 }

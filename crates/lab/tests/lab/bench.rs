@@ -56,12 +56,32 @@ fn a_tenant_is_measured_beside_another_one_at_each_gate() {
     let case = |row: &&Value, gate: &str| row["case"].as_str().unwrap().starts_with(gate);
     let of = |gate: &str| rows.iter().filter(|row| case(row, gate)).count();
     assert!(matches!((of("stage, "), of("node, ")), (4 | 8, 6)), "{rows:#?}");
+    assert_eq!(of("simulated node, "), 18);
     for row in &rows {
         let reason = row["reason"].as_str().unwrap_or_default();
         let is_measured = |field: &str| row[field].as_f64().is_some_and(|value| value > 0.0);
         assert!(is_measured("value") && is_measured("peer_value") || !reason.is_empty(), "{row}");
         assert!(is_measured("value") || !case(&row, "node, "), "{row}");
     }
+}
+
+/// Three models of drives, each with the victim alone and beside one aggressor.
+#[test]
+fn isolation_in_virtual_time_is_the_same_in_each_run() {
+    let first = rows_of(&["isolation", "--simulated"], &[]);
+    assert_eq!(first, rows_of(&["isolation", "--simulated"], &[]));
+    assert_eq!(first.len(), 3 * 6);
+    for row in &first {
+        let case = row["case"].as_str().unwrap();
+        let value = row["value"].as_f64().unwrap();
+        assert!(case.starts_with("simulated node, ") && value > 0.0, "{row}");
+        assert_eq!(row["kept"].is_boolean(), !case.contains(", alone: "), "{row}");
+        assert!(!case.ends_with("reads served") || row["kept"] == true, "{row}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        tidegate_lab(directory.path()).args(["bench", "shim", "--simulated"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
 #[test]

@@ -57,6 +57,24 @@ fn programs_get_the_same_as_an_object() {
 }
 
 #[test]
+fn the_beginning_of_a_recording_is_tried() {
+    let of = |more: &[&str]| {
+        let output = twin(&[&ALL[..], &["--json"], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty(), "progress is for a terminal: {output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let (all, part) = (of(&[]), of(&["--span", "200ms"]));
+    assert_eq!(part["span_ns"], 200_000_000u64);
+    let requests = |json: &Value| json["requests"].as_u64().unwrap();
+    assert!((1..requests(&all)).contains(&requests(&part)));
+    assert_eq!(part["policies"][1]["tenants"][0]["reservation"]["periods"], 2);
+    assert_eq!(of(&["--span", "1h"]), all);
+    assert_eq!(twin(&[&ALL[..], &["--span", "0s"]].concat()).status.code(), Some(2));
+    assert_eq!(twin(&[&ALL[..], &["--span", "1ns"]].concat()).status.code(), Some(3));
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
-    Class, ContextId, Discipline, Iops, Operation as Kind, PeriodNumber, Span, Tag, TenantId,
-    TenantIndex, Time,
+    ContextId, Discipline, Iops, Operation as Kind, PeriodNumber, Span, Tag, TenantId, TenantIndex,
+    Time,
 };
 use tidegate_proto::cluster::message::{
     Grant, NodeInfo, Plan as NodePlan, RoundId, Share, TenantPlan, ToNode,
@@ -27,9 +27,7 @@ use crate::rng::Stream;
 use crate::simulation::Process;
 use crate::time::Picoseconds;
 
-/// The tenants, by their indices.
-const NAMES: [&str; 3] = ["victim", "other", "twin"];
-const VICTIM: usize = 0;
+const VICTIM: usize = LoadTenant::Victim as usize;
 const SMALL: u32 = 4 << 10;
 
 /// The parameters of a run.
@@ -115,7 +113,7 @@ pub(super) fn run<D: Drive>(plan: &RunPlan<'_>, drive: D) -> VictimFigures {
 /// The node, with the plan and the grant of a controller that is content with them.
 fn node(plan: &RunPlan<'_>) -> SimulatedNode<Body<SentRequest>> {
     let IsolationSetup { depth, seed, .. } = plan.setup;
-    let names: Rc<[String]> = NAMES.map(String::from).into();
+    let names: Rc<[String]> = LoadTenant::ALL.map(|tenant| tenant.name().into()).into();
     let threads = Stream::new(seed, "threads", 0);
     let start = |config| {
         SimulatedNode::new(Time::ZERO, NodeInfo::default(), config, threads.clone(), names.clone())
@@ -131,14 +129,14 @@ fn node(plan: &RunPlan<'_>) -> SimulatedNode<Body<SentRequest>> {
         discipline: Discipline::Unified,
         ..Config::default()
     });
-    let tenant = |name: &&str| TenantPlan {
-        name: (*name).into(),
+    let tenant = |tenant: LoadTenant| TenantPlan {
+        name: tenant.name().into(),
         weight: 100,
         is_limited: false,
         minimum_ppm: 10_000,
         bytes: None,
     };
-    let tenants = NAMES.iter().map(tenant).collect();
+    let tenants = LoadTenant::ALL.map(tenant).into();
     let plan = NodePlan {
         revision: 1,
         period: Span::SECOND,
@@ -158,7 +156,7 @@ fn node(plan: &RunPlan<'_>) -> SimulatedNode<Body<SentRequest>> {
         serial: 1,
         into: Span::ZERO,
         lease: u32::MAX,
-        shares: (0..NAMES.len()).map(share).collect(),
+        shares: (0..LoadTenant::ALL.len()).map(share).collect(),
         bytes: Vec::new(),
     };
     node.on_message(Time::ZERO, ToPeer::Node(ToNode::Plan(plan)));
@@ -169,15 +167,12 @@ fn node(plan: &RunPlan<'_>) -> SimulatedNode<Body<SentRequest>> {
 impl<'a, D: Drive> IsolationRun<'a, D> {
     fn new(plan: RunPlan<'a>, drive: D) -> Self {
         let (mut clients, mut random) = (Vec::new(), Vec::new());
-        let tenant = plan.aggressor.map_or(VICTIM, |aggressor| match aggressor.tenant {
-            LoadTenant::Other => 1,
-            LoadTenant::Twin => 2,
-        });
+        let tenant = plan.aggressor.map_or(VICTIM, |aggressor| aggressor.tenant as usize);
         for job in plan.aggressor.map_or(&[][..], |aggressor| aggressor.jobs) {
             let stream = random.len() as u32;
             random.push(Stream::new(plan.setup.seed, "job", u64::from(stream)));
             let client = LoadClient { job, tenant, random: stream, sent: 0, has_to_flush: false };
-            clients.extend((0..job.clients).map(|_| client));
+            clients.extend((0..job.clients()).map(|_| client));
         }
         random.push(Stream::new(plan.setup.seed, "victim", 0));
         let mut run = Self {
@@ -297,7 +292,7 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
 
     /// A request comes to the node.
     fn submit(&mut self, now: Picoseconds, job: (Command, u32), sent: SentRequest) {
-        let class = if sent.tenant == 1 { Class::Low } else { Class::High };
+        let class = LoadTenant::ALL[sent.tenant].class();
         let operation = match job.0 {
             Command::Read => Kind::Read,
             Command::Flush => Kind::Sync,

@@ -22,7 +22,7 @@ use tidegate_model::Span;
 
 use super::load::RecordedLoad;
 use super::report::TwinReport;
-use super::run::{Plan, PlanError, run};
+use super::run::{Plan, PlanError, Progress, run};
 use super::{Figures, Service};
 
 /// How many requests at a time the devices serve in the beginnings of the search.
@@ -50,16 +50,16 @@ pub struct Fit {
 }
 
 /// Finds the times for a plan whose policy was in force during the recording. Its own times are
-/// not read, but for those of devices that are [`Service::Declared`]. `goes_on` is asked before
-/// each replay; none if it says no.
+/// not read, but for those of devices that are [`Service::Declared`]. In each period of each replay
+/// `goes_on` is told how far that is; none if it says no.
 ///
 /// # Errors
 /// If the recording does not fit to the cluster.
-pub fn fit(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<Fit>, PlanError> {
+pub fn fit(plan: &Plan<'_>, goes_on: impl Fn(Progress) -> bool) -> Result<Option<Fit>, PlanError> {
     let recorded = plan.load.report();
-    let mut search = Search { plan, recorded: &recorded, goes_on: &goes_on, replays: 0 };
+    let mut search = Search { plan, recorded: &recorded, goes_on: &goes_on, replays: 0, all: 0 };
     let quick = quick(plan.load).0 as f64;
-    let is_declared = match run(&Plan { service: Service::Declared, ..*plan }, || false) {
+    let is_declared = match run(&Plan { service: Service::Declared, ..*plan }, |_| false) {
         Ok(_) => plan.service == Service::Declared,
         Err(PlanError::Speed(_)) => false,
         Err(error) => return Err(error),
@@ -147,10 +147,13 @@ struct Search<'a, G> {
     plan: &'a Plan<'a>,
     recorded: &'a TwinReport,
     goes_on: &'a G,
+    /// From one beginning.
     replays: u32,
+    /// From all of them.
+    all: u32,
 }
 
-impl<G: Fn() -> bool> Search<'_, G> {
+impl<G: Fn(Progress) -> bool> Search<'_, G> {
     /// The best times around these; none if the search was ended.
     fn from(&mut self, times: DeviceTimes) -> Result<Option<(f64, DeviceTimes)>, PlanError> {
         self.replays = 0;
@@ -174,9 +177,11 @@ impl<G: Fn() -> bool> Search<'_, G> {
 
     fn distance(&mut self, times: &DeviceTimes) -> Result<Option<f64>, PlanError> {
         self.replays += 1;
+        self.all += 1;
         let transit = Span(times.transit as u64);
         let plan = Plan { service: times.service(), transit, ..*self.plan };
-        let report = run(&plan, self.goes_on)?;
+        let replay = self.all;
+        let report = run(&plan, |progress| (self.goes_on)(Progress { replay, ..progress }))?;
         Ok(report.map(|report| distance(self.recorded, &report)))
     }
 }

@@ -33,6 +33,8 @@ pub struct RecordedLoad {
     pub failed: u64,
     /// Its last line is missing.
     pub is_cut_off: bool,
+    /// Whether requests were left out because they were answered too late.
+    is_shortened: bool,
     pub(super) connections: Vec<ConnectionLoad>,
 }
 
@@ -75,7 +77,10 @@ pub enum LoadError {
     #[error(transparent)]
     Line(#[from] RecordingError),
     /// It is too large.
-    #[error("it has more than {REQUESTS_MAX} requests; record for a shorter time")]
+    #[error(
+        "it has more than {REQUESTS_MAX} requests; record for a shorter time, or make a part \
+         again (--span)"
+    )]
     Large,
     /// It has none.
     #[error("it has no requests; record while clients use volumes of the cluster")]
@@ -87,7 +92,16 @@ impl RecordedLoad {
     ///
     /// # Errors
     /// The first line that is wrong, or if there are too many requests, or none.
-    pub fn read(mut source: impl BufRead) -> Result<Self, LoadError> {
+    pub fn read(source: impl BufRead) -> Result<Self, LoadError> {
+        Self::read_until(source, Span::MAX)
+    }
+
+    /// The same of the beginning: without requests that were answered later than so long after the
+    /// beginning, as if the recording had ended then. `lost` and `failed` are those of all of it.
+    ///
+    /// # Errors
+    /// See [`Self::read`].
+    pub fn read_until(mut source: impl BufRead, until: Span) -> Result<Self, LoadError> {
         let (mut parser, mut load) = (Parser::default(), Self::default());
         let (mut line, mut count, mut requests) = (Vec::new(), 0, 0);
         loop {
@@ -103,14 +117,20 @@ impl RecordedLoad {
             }
             count += 1;
             let line = parser.line(&line)?;
-            requests += usize::from(matches!(line, Line::Request(_)));
+            if let Line::Request(request) = &line {
+                if request.at_ns.saturating_add(request.latency_ns) > until.0 {
+                    load.is_shortened = true;
+                    continue;
+                }
+                requests += 1;
+            }
             if requests > REQUESTS_MAX {
                 return Err(LoadError::Large);
             }
             load.take(line);
         }
         load.is_cut_off = !parser.has_ended();
-        load.finish()
+        load.finish(until)
     }
 
     fn take(&mut self, line: Line) {
@@ -131,10 +151,13 @@ impl RecordedLoad {
         }
     }
 
-    fn finish(mut self) -> Result<Self, LoadError> {
+    fn finish(mut self, until: Span) -> Result<Self, LoadError> {
         let requests = self.connections.iter().flat_map(|it| &it.requests);
         let last = requests.map(|request| request.answered_at()).max().ok_or(LoadError::Empty)?;
-        self.span = self.span.max(last.since(Time::ZERO));
+        self.span = match self.is_shortened {
+            true => until,
+            false => self.span.max(last.since(Time::ZERO)).min(until),
+        };
         self.connections.iter_mut().for_each(|connection| connection.infer(self.span));
         Ok(self)
     }

@@ -56,11 +56,26 @@ pub enum PlanError {
     Speed(String),
 }
 
-/// Runs the load under the policy.
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The time of the recording that has been made again.
+    pub now: Span,
+    /// The length of the recording.
+    pub length: Span,
+    /// Which replay this is, counted from one.
+    pub replay: u32,
+}
+
+/// Runs the load under the policy. In each period `goes_on` is told how far it is; none if it says
+/// no.
 ///
 /// # Errors
 /// If the recording does not fit to the cluster, or nothing says how fast a node is.
-pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinReport>, PlanError> {
+pub fn run(
+    plan: &Plan<'_>,
+    goes_on: impl Fn(Progress) -> bool,
+) -> Result<Option<TwinReport>, PlanError> {
     let nodes = nodes(plan)?;
     let (from, until, names) = (nodes.from, nodes.until, nodes.names.clone());
     let links = vec![Conduct::default(); plan.cluster.nodes.len()];
@@ -78,7 +93,8 @@ pub fn run(plan: &Plan<'_>, goes_on: impl Fn() -> bool) -> Result<Option<TwinRep
         .map(|(operations, tokens)| (operations.reserved, tokens.reserved * BYTES_PER_TOKEN))
         .collect();
     while simulation.now < until {
-        if !goes_on() {
+        let now = simulation.now.since(from).span();
+        if !goes_on(Progress { now, length: plan.load.span, replay: 1 }) {
             return Ok(None);
         }
         let next = simulation.now.after(period);

@@ -68,8 +68,8 @@ fn twin(load: &RecordedLoad, policy: &str, service: Service) -> TwinReport {
     let (cluster, policy) = (Cluster::parse(CLUSTER).unwrap(), Policy::parse(policy).unwrap());
     let transit = Span::ZERO;
     let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
-    let report = run(&plan, || true).unwrap().unwrap();
-    assert_eq!(run(&plan, || true), Ok(Some(report.clone())), "two runs are the same");
+    let report = run(&plan, |_| true).unwrap().unwrap();
+    assert_eq!(run(&plan, |_| true), Ok(Some(report.clone())), "two runs are the same");
     report
 }
 
@@ -194,16 +194,16 @@ fn the_times_of_devices_and_of_the_way_are_found() {
     let policy = policy.unwrap();
     let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
     let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
-    let found = fit(&plan, || true).unwrap().unwrap();
+    let found = fit(&plan, |_| true).unwrap().unwrap();
     let Service::Fixed { each, per_mib, at_once } = found.service else { panic!("{found:?}") };
     // All requests have 4 KiB, so that the time of a unit and that of bytes cannot be told apart.
     let rate = f64::from(at_once) * 1e9 / (each.0 + per_mib.0 / 256) as f64;
     assert!((9_000.0..11_500.0).contains(&rate), "{found:?}");
     assert!(found.distance < 0.15, "{found:?}");
-    assert_eq!(fit(&plan, || true).unwrap(), Some(found), "two searches find the same");
-    assert_eq!(fit(&plan, || false), Ok(None));
+    assert_eq!(fit(&plan, |_| true).unwrap(), Some(found), "two searches find the same");
+    assert_eq!(fit(&plan, |_| false), Ok(None));
     let plan = Plan { service: found.service, transit: found.transit, ..plan };
-    let report = run(&plan, || true).unwrap().unwrap();
+    let report = run(&plan, |_| true).unwrap().unwrap();
     let requests = of(&report, "backup").figures.requests;
     assert!(requests.abs_diff(1_230) < 80, "{requests} {found:?}");
 }
@@ -242,6 +242,23 @@ fn rules_of_the_policy_choose_the_tenant_anew() {
 }
 
 #[test]
+fn a_part_of_a_recording_is_made_again() {
+    let whole = recording(1, &paced(1, 2_000_000, 300_000, SECOND));
+    let until = |span: Span| RecordedLoad::read_until(whole.as_bytes(), span);
+    // The fiftieth request is answered 98.3 ms after the beginning.
+    let part = until(Span(100_000_000)).unwrap();
+    assert_eq!((part.len(), part.span, part.is_cut_off), (50, Span(100_000_000), false));
+    let report = twin(&part, "[[tenant]]\nname = \"backup\"\n", Service::Declared);
+    assert_eq!(of(&report, "backup").figures.requests, 50);
+    assert_eq!(until(Span(98_300_000)).unwrap().len(), 50);
+    assert_eq!(until(Span(98_299_999)).unwrap().len(), 49);
+    let all = load(&whole);
+    let longer = until(Span(2 * SECOND)).unwrap();
+    assert_eq!((longer.len(), longer.span), (all.len(), all.span));
+    assert!(until(Span(1)).unwrap_err().to_string().contains("no requests"));
+}
+
+#[test]
 fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
     let whole = recording(1, &paced(1, 2_000_000, 300_000, SECOND));
     let end = whole.find("end").unwrap();
@@ -263,7 +280,7 @@ fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
         let (cluster, policy) = (Cluster::parse(cluster).unwrap(), Policy::parse("").unwrap());
         let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
         let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
-        run(&plan, || true).unwrap_err().to_string()
+        run(&plan, |_| true).unwrap_err().to_string()
     };
     assert!(refused(&CLUSTER.replace("\"logs\"", "\"log\"")).contains("volume \"logs\", which"));
     assert!(refused(&CLUSTER.replace("capacity = \"10k iops\"", "")).contains("how fast node b"));

@@ -1,93 +1,44 @@
-//! fio jobs of the isolation benchmark: the victim and its ten aggressors.
+//! fio's options for the loads of the isolation benchmark: the victim's and the aggressors'.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use tidegate_model::Span;
+use tidegate_sim::isolation::{LARGE_WRITES, LoadJob, LoadOperation, PAUSE, READS, VICTIM_DEPTH};
 
 use super::SIZE_MIB;
 use crate::experiment::fio::{FioJob, FioOutput};
 
-/// Requests that the victim has outstanding.
-pub(super) const VICTIM_DEPTH: u32 = 4;
 /// fio's times before the measured window: its start, and the first requests.
 const RAMP: Span = Span(300 * Span::MILLISECOND.0);
 
-/// The tenant that runs a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JobTenant {
-    /// It has a reservation, and the class `high`.
-    Victim,
-    /// It has no reservation, and the class `low`.
-    Other,
-    /// It has no reservation, and the victim's class.
-    Twin,
-}
-
-impl JobTenant {
-    pub(super) const ALL: [Self; 3] = [Self::Victim, Self::Other, Self::Twin];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Victim => "victim",
-            Self::Other => "other",
-            Self::Twin => "twin",
+/// fio's options of a job's requests.
+fn requests(job: &LoadJob) -> Vec<String> {
+    let direction = match job.operation {
+        LoadOperation::Read => "randread",
+        LoadOperation::Write { is_sequential: true } => "write",
+        LoadOperation::Write { is_sequential: false } | LoadOperation::WriteAndFlush => "randwrite",
+        LoadOperation::Mixed => "randrw",
+        LoadOperation::Trim => "randtrim",
+    };
+    let size = |bytes: u32| format!("{}k", bytes >> 10);
+    let sizes = match job.sizes {
+        [(bytes, _)] => format!("--bs={}", size(*bytes)),
+        sizes => {
+            let parts = sizes.iter().map(|(bytes, weight)| format!("{}/{weight}", size(*bytes)));
+            format!("--bssplit={}", parts.collect::<Vec<_>>().join(":"))
         }
+    };
+    let mut words = vec![format!("--rw={direction}"), sizes];
+    if job.operation == LoadOperation::WriteAndFlush {
+        words.push("--fsync=1".into());
     }
+    if let Some(burst) = job.burst {
+        words.push(format!("--thinktime={}ms", PAUSE.0 / Span::MILLISECOND.0));
+        words.push(format!("--thinktime_blocks={burst}"));
+    }
+    words
 }
-
-/// A stream of requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    /// Options of fio: direction, size, and anything special.
-    options: &'static str,
-    /// Requests that are outstanding on each connection.
-    depth: u32,
-    connections: u32,
-}
-
-/// A load that disturbs the victim.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Aggressor {
-    pub(super) name: &'static str,
-    pub(super) tenant: JobTenant,
-    pub(super) jobs: &'static [Job],
-}
-
-const fn job(options: &'static str, depth: u32, connections: u32) -> Job {
-    Job { options, depth, connections }
-}
-
-pub(super) const READS: Job = job("--rw=randread --bs=4k", 32, 1);
-pub(super) const LARGE_READS: Job = job("--rw=randread --bs=1M", 8, 1);
-const LARGE_WRITES: Job = job("--rw=write --bs=1M", 8, 1);
-const SMALL_WRITES: Job = job("--rw=randwrite --bs=4k", 16, 1);
-const DEEP: Job = job("--rw=randread --bs=4k", 128, 1);
-const CONNECTIONS: Job = job("--rw=randread --bs=4k", 2, 32);
-const FLUSHES: Job = job("--rw=randwrite --bs=4k --fsync=1", 1, 4);
-const TRIMS: Job = job("--rw=randtrim --bs=128k", 8, 1);
-const MIXED: Job = job("--rw=randrw --bssplit=4k/60:64k/30:1M/10", 16, 1);
-const BURSTS: Job = job("--rw=randread --bs=128k --thinktime=100ms --thinktime_blocks=8", 1, 32);
-
-const fn other(name: &'static str, jobs: &'static [Job]) -> Aggressor {
-    Aggressor { name, tenant: JobTenant::Other, jobs }
-}
-
-pub(super) const AGGRESSORS: [Aggressor; 10] = [
-    other("large sequential writes", &[LARGE_WRITES]),
-    other("small random writes", &[SMALL_WRITES]),
-    other("deep queues", &[DEEP]),
-    other("many connections", &[CONNECTIONS]),
-    other("flush storms", &[FLUSHES]),
-    other("trims", &[TRIMS]),
-    other("mixed sizes", &[MIXED]),
-    other("bursts after idling", &[BURSTS]),
-    Aggressor { name: "a tenant of its class", tenant: JobTenant::Twin, jobs: &[READS] },
-    other(
-        "all together",
-        &[LARGE_WRITES, SMALL_WRITES, DEEP, CONNECTIONS, FLUSHES, TRIMS, MIXED, BURSTS, READS],
-    ),
-];
 
 /// Where a job's requests go.
 #[derive(Clone, Debug)]
@@ -101,9 +52,9 @@ pub(super) enum JobTarget {
 impl JobTarget {
     /// fio's options for a job: asynchronous over NBD; on files as many threads as it has requests
     /// outstanding, which wait for their system calls as those of most programs do.
-    fn options(&self, job: &Job, words: &mut Vec<OsString>) {
+    fn options(&self, job: &LoadJob, words: &mut Vec<OsString>) {
         let mut add = |text: String| words.push(text.into());
-        let is_sequential = job.options.contains("=write");
+        let is_sequential = job.operation == LoadOperation::Write { is_sequential: true };
         match self {
             Self::Nbd(uri) => {
                 add("--ioengine=nbd".into());
@@ -115,9 +66,9 @@ impl JobTarget {
                 words.push(option);
             }
             Self::File { path, offset, is_device } => {
-                let threads = job.depth * job.connections;
+                let threads = job.clients();
                 // fio frees a range of a file with an engine of its own.
-                let is_freed = job.options.contains("trim") && !is_device;
+                let is_freed = job.operation == LoadOperation::Trim && !is_device;
                 add(format!("--ioengine={}", if is_freed { "falloc" } else { "psync" }));
                 add(format!("--direct={}", u8::from(!is_freed)));
                 add(format!("--numjobs={threads}"));
@@ -133,18 +84,19 @@ impl JobTarget {
                 words.push(option);
             }
         }
-        words.extend(job.options.split_whitespace().map(OsString::from));
+        words.extend(requests(job).into_iter().map(OsString::from));
     }
 
-    fn requests(&self, job: &Job) -> u32 {
+    /// The number of fio's jobs, each of which has a rate of its own.
+    fn count(&self, job: &LoadJob) -> u32 {
         match self {
             Self::Nbd(_) => job.connections,
-            Self::File { .. } => job.depth * job.connections,
+            Self::File { .. } => job.clients(),
         }
     }
 
     /// fio's arguments for the jobs of an aggressor.
-    pub(super) fn aggressor(&self, jobs: &[Job], length: Span, output: &Path) -> Vec<OsString> {
+    pub(super) fn aggressor(&self, jobs: &[LoadJob], length: Span, output: &Path) -> Vec<OsString> {
         let mut words = common(length, output);
         for (number, job) in jobs.iter().enumerate() {
             words.push(format!("--name=job-{number}").into());
@@ -157,9 +109,9 @@ impl JobTarget {
     pub(super) fn victim(&self, rate: u64, length: Span, output: &Path) -> Vec<OsString> {
         let mut words = common(length, output);
         words.push("--name=victim".into());
-        let job = Job { depth: VICTIM_DEPTH, ..READS };
+        let job = LoadJob { depth: VICTIM_DEPTH, ..READS };
         self.options(&job, &mut words);
-        let each = rate / u64::from(self.requests(&job));
+        let each = rate / u64::from(self.count(&job));
         words.push(format!("--rate_iops={each}").into());
         words
     }
@@ -169,7 +121,7 @@ impl JobTarget {
         let words = ["--end_fsync=1", "--output-format=json", "--eta=never", "--name=fill"];
         let mut words: Vec<OsString> = words.map(OsString::from).into();
         words.push(format!("--output={}", output.display()).into());
-        let writes = Job { depth: 1, ..LARGE_WRITES };
+        let writes = LoadJob { depth: 1, ..LARGE_WRITES };
         self.options(&writes, &mut words);
         words
     }
@@ -229,6 +181,25 @@ impl FioFigures {
 mod tests {
     use super::*;
     use crate::experiment::fio::command_line;
+    use tidegate_sim::isolation::AGGRESSORS;
+
+    #[test]
+    fn each_load_has_its_options() {
+        let options = AGGRESSORS.map(|aggressor| requests(&aggressor.jobs[0]).join(" "));
+        let expected = [
+            "--rw=write --bs=1024k",
+            "--rw=randwrite --bs=4k",
+            "--rw=randread --bs=4k",
+            "--rw=randread --bs=4k",
+            "--rw=randwrite --bs=4k --fsync=1",
+            "--rw=randtrim --bs=128k",
+            "--rw=randrw --bssplit=4k/60:64k/30:1024k/10",
+            "--rw=randread --bs=128k --thinktime=100ms --thinktime_blocks=8",
+            "--rw=randread --bs=4k",
+            "--rw=write --bs=1024k",
+        ];
+        assert_eq!(options, expected);
+    }
 
     #[test]
     fn a_report_is_understood_or_refused() {
@@ -261,7 +232,7 @@ mod tests {
         let writes = command_line(&file(false).aggressor(&[LARGE_WRITES], Span::SECOND, output));
         assert!(writes.contains("--size=32M --offset_increment=32M"), "{writes}");
         for (is_device, engine) in [(false, "falloc"), (true, "psync")] {
-            let trims = file(is_device).aggressor(&[TRIMS], Span::SECOND, output);
+            let trims = file(is_device).aggressor(AGGRESSORS[5].jobs, Span::SECOND, output);
             assert!(command_line(&trims).contains(&format!("--ioengine={engine}")));
         }
     }

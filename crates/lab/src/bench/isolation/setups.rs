@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate_model::{Rate, Span};
+use tidegate_sim::isolation::{Aggressor, LoadTenant, RESERVED_PERCENT};
 
 use super::SIZE_MIB;
-use super::jobs::{Aggressor, FioFigures, JobTarget, JobTenant};
+use super::jobs::{FioFigures, JobTarget};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
@@ -21,8 +22,6 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::programs;
 
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
-/// The reservation of the victim, in hundredths of the capacity. The victim requests less.
-const RESERVED_PERCENT: u64 = 25;
 /// The budget of a stage, given by hand, in hundredths of the device: more would queue there.
 const BUDGET_PERCENT: u64 = 90;
 
@@ -47,7 +46,7 @@ impl Capacity {
 /// A path of the tenants' requests to the device. Dropping it ends its processes.
 pub(super) struct PathSetup {
     pub(super) name: &'static str,
-    targets: [JobTarget; JobTenant::ALL.len()],
+    targets: [JobTarget; LoadTenant::ALL.len()],
     means: Means,
     processes: Vec<Child>,
     /// Dropped after the group that it limits, and after the processes.
@@ -89,12 +88,12 @@ fn uri(socket: &Path, export: &str) -> JobTarget {
 impl Place<'_> {
     /// The tenants' files of the setups without a device or volumes of their own: the aggressors
     /// share one.
-    fn file(&self, tenant: JobTenant) -> PathBuf {
-        self.work.join(if tenant == JobTenant::Victim { "victim" } else { "other" })
+    fn file(&self, tenant: LoadTenant) -> PathBuf {
+        self.work.join(if tenant == LoadTenant::Victim { "victim" } else { "other" })
     }
 
     fn files(&self) -> [JobTarget; 3] {
-        JobTenant::ALL.map(|tenant| JobTarget::File {
+        LoadTenant::ALL.map(|tenant| JobTarget::File {
             path: self.file(tenant).into(),
             offset: 0,
             is_device: false,
@@ -104,7 +103,7 @@ impl Place<'_> {
     /// The bare files, which are filled here.
     pub(super) fn bare(&self) -> Result<PathSetup, Failure> {
         let mut setup = PathSetup::new("no control", self.files(), Means::Target, Vec::new());
-        setup.fill(&JobTenant::ALL[..2], self)?;
+        setup.fill(&LoadTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
@@ -132,7 +131,7 @@ impl Place<'_> {
         let group = throttle.limited("aggressors", limits).map_err(refused)?;
         let setup = PathSetup::new(name, device.targets(), Means::Group(group), Vec::new());
         let mut setup = PathSetup { _throttle: Some(throttle), _device: Some(device), ..setup };
-        setup.fill(&JobTenant::ALL[..2], self)?;
+        setup.fill(&LoadTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
@@ -143,7 +142,7 @@ impl Place<'_> {
         fs::write(path, "bfq").map_err(failure("the kernel has no scheduler BFQ"))?;
         let setup = PathSetup::new("BFQ", device.targets(), Means::Priority, Vec::new());
         let mut setup = PathSetup { _device: Some(device), ..setup };
-        setup.fill(&JobTenant::ALL[..2], self)?;
+        setup.fill(&LoadTenant::ALL[..2], self)?;
         Ok(setup)
     }
 
@@ -153,7 +152,7 @@ impl Place<'_> {
         let (cluster, policy) = (directory.join("cluster.toml"), directory.join("policy.toml"));
         let (controller, socket) = (directory.join("c.sock"), directory.join("nbd.sock"));
         let store = self.work.join("store");
-        let volume = |tenant: JobTenant| {
+        let volume = |tenant: LoadTenant| {
             let name = tenant.name();
             format!(
                 "[[volume]]\nname = \"{name}\"\nsize = \"{SIZE_MIB}MiB\"\ntenant = \"{name}\"\n\
@@ -169,7 +168,7 @@ impl Place<'_> {
             store.display(),
             capacity.iops,
             socket.display(),
-            JobTenant::ALL.map(volume).concat(),
+            LoadTenant::ALL.map(volume).concat(),
         );
         let written = fs::create_dir(&directory)
             .and_then(|()| fs::create_dir(&store))
@@ -183,9 +182,9 @@ impl Place<'_> {
         let (name, program) = ("node".into(), programs::tidegate()?.into());
         let start = Start { name, program, arguments, ..Start::default() };
         let child = self.start(&start, &socket)?;
-        let targets = JobTenant::ALL.map(|tenant| uri(&socket, tenant.name()));
+        let targets = LoadTenant::ALL.map(|tenant| uri(&socket, tenant.name()));
         let mut setup = PathSetup::new("node", targets, Means::Target, vec![child]);
-        setup.fill(&JobTenant::ALL, self)?;
+        setup.fill(&LoadTenant::ALL, self)?;
         Ok(setup)
     }
 
@@ -195,11 +194,11 @@ impl Place<'_> {
         let name = if rest.is_some() { "nbdkit's rate filter" } else { "no control" };
         let folder = if rest.is_some() { "rate" } else { "plain" };
         let mut processes = Vec::new();
-        for tenant in &JobTenant::ALL[..2] {
+        for tenant in &LoadTenant::ALL[..2] {
             let socket = self.scratch.join(&format!("{folder}-{}.sock", tenant.name()));
             let mut arguments: Vec<OsString> =
                 vec!["-f".into(), "-U".into(), socket.clone().into()];
-            let rest = rest.filter(|_| *tenant == JobTenant::Other).map(Capacity::rest);
+            let rest = rest.filter(|_| *tenant == LoadTenant::Other).map(Capacity::rest);
             arguments.extend(rest.map(|_| "--filter=rate".into()));
             arguments.extend(["file".into(), self.file(*tenant).into()]);
             // Without these the kernel's cache would answer, and not the device.
@@ -209,8 +208,8 @@ impl Place<'_> {
             let start = Start { name, program: "nbdkit".into(), arguments, ..Start::default() };
             processes.push(self.start(&start, &socket)?);
         }
-        let targets = JobTenant::ALL.map(|tenant| {
-            let server = if tenant == JobTenant::Victim { tenant } else { JobTenant::Other };
+        let targets = LoadTenant::ALL.map(|tenant| {
+            let server = if tenant == LoadTenant::Victim { tenant } else { LoadTenant::Other };
             uri(&self.scratch.join(&format!("{folder}-{}.sock", server.name())), "")
         });
         Ok(PathSetup::new(name, targets, Means::Target, processes))
@@ -222,12 +221,17 @@ impl Place<'_> {
 }
 
 fn tenants(capacity: Capacity) -> String {
-    format!(
-        "[[tenant]]\nname = \"victim\"\nclass = \"high\"\nreservation = \"{} iops\"\n\
-         [[tenant]]\nname = \"other\"\nclass = \"low\"\n\
-         [[tenant]]\nname = \"twin\"\nclass = \"high\"\n",
-        capacity.percent(RESERVED_PERCENT).iops
-    )
+    let tenant = |tenant: LoadTenant| {
+        let (name, class) = (tenant.name(), tenant.class());
+        let promised = match tenant {
+            LoadTenant::Victim => {
+                format!("reservation = \"{} iops\"\n", capacity.percent(RESERVED_PERCENT).iops)
+            }
+            LoadTenant::Other | LoadTenant::Twin => String::new(),
+        };
+        format!("[[tenant]]\nname = \"{name}\"\nclass = \"{class}\"\n{promised}")
+    };
+    LoadTenant::ALL.map(tenant).concat()
 }
 
 /// A run of fio that is under way.
@@ -249,7 +253,7 @@ impl PathSetup {
     /// Starts fio for a tenant.
     fn fio(
         &self,
-        tenant: JobTenant,
+        tenant: LoadTenant,
         mut arguments: Vec<OsString>,
         output: PathBuf,
         place: &Place<'_>,
@@ -258,10 +262,10 @@ impl PathSetup {
         let mut group = None;
         match &self.means {
             Means::Priority => {
-                let priority = if tenant == JobTenant::Victim { 0 } else { 7 };
+                let priority = if tenant == LoadTenant::Victim { 0 } else { 7 };
                 arguments.push(format!("--prio={priority}").into());
             }
-            Means::Group(aggressors) if tenant != JobTenant::Victim => {
+            Means::Group(aggressors) if tenant != LoadTenant::Victim => {
                 group = Some(aggressors.processes());
             }
             Means::Target | Means::Stage(_) | Means::Group(_) => {}
@@ -288,12 +292,12 @@ impl PathSetup {
         FioFigures::parse(&text).ok_or_else(crate::experiment::fio::senseless)
     }
 
-    fn target(&self, tenant: JobTenant) -> &JobTarget {
+    fn target(&self, tenant: LoadTenant) -> &JobTarget {
         &self.targets[tenant as usize]
     }
 
     /// Writes the tenants' data once, so that reads find something.
-    fn fill(&mut self, tenants: &[JobTenant], place: &Place<'_>) -> Result<(), Failure> {
+    fn fill(&mut self, tenants: &[LoadTenant], place: &Place<'_>) -> Result<(), Failure> {
         for tenant in tenants {
             let output = place.scratch.join("fill.json");
             let arguments = self.target(*tenant).fill(&output);
@@ -337,8 +341,8 @@ impl PathSetup {
         let beside =
             aggressor.map(|aggressor| self.attack(aggressor, length, place)).transpose()?;
         let output = place.scratch.join("victim.json");
-        let arguments = self.target(JobTenant::Victim).victim(rate, length, &output);
-        let victim = self.fio(JobTenant::Victim, arguments, output, place)?;
+        let arguments = self.target(LoadTenant::Victim).victim(rate, length, &output);
+        let victim = self.fio(LoadTenant::Victim, arguments, output, place)?;
         let victim = self.finish(victim, place)?;
         let beside = beside.map(|run| self.finish(run, place)).transpose()?;
         Ok((victim, beside))
@@ -365,9 +369,9 @@ impl LoopDisk {
     }
 
     fn targets(&self) -> [JobTarget; 3] {
-        JobTenant::ALL.map(|tenant| JobTarget::File {
+        LoadTenant::ALL.map(|tenant| JobTarget::File {
             path: format!("/dev/{}", self.disk.name).into(),
-            offset: if tenant == JobTenant::Victim { 0 } else { SIZE_MIB },
+            offset: if tenant == LoadTenant::Victim { 0 } else { SIZE_MIB },
             is_device: true,
         })
     }

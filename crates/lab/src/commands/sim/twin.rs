@@ -1,5 +1,6 @@
 //! Trace replay: a recorded load on the simulated nodes of a cluster, under one policy or two.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 use tidegate_algo::allocation::admission;
 use tidegate_model::{Rule, Span};
 use tidegate_sim::twin::{
-    self, Figures, Fit, Kept, Plan, PlanError, RecordedLoad, Service, TenantReport, TwinReport,
+    self, Figures, Fit, Kept, Plan, PlanError, Progress, RecordedLoad, Service, TenantReport,
+    TwinReport,
 };
 
 use tidegate_console::amounts;
@@ -21,6 +23,8 @@ use tidegate_console::output::{self, Paint};
 use tidegate_console::policy_file::PolicyFile;
 use tidegate_console::table::{Cell, Table};
 use tidegate_console::text_file::{self, Reader};
+
+use super::watch::ReplayWatch;
 
 /// The name of a tenant's row that shows what was recorded.
 const RECORDED: &str = "recorded";
@@ -40,9 +44,20 @@ pub(super) fn service(text: &str) -> Result<Service, String> {
     }
 }
 
+/// The part of a recording, as on the command line.
+pub(super) fn span(text: &str) -> Result<Span, String> {
+    match text.parse() {
+        Ok(Span::ZERO) => Err("write more than no time, like 10min".into()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
 /// The files of a run.
 pub(super) struct Order<'a> {
     pub(super) load: &'a Path,
+    /// How much of it is made again, from its beginning; none for all.
+    pub(super) span: Option<Span>,
     pub(super) cluster: Option<&'a Path>,
     pub(super) policies: &'a [PathBuf],
     pub(super) service: Service,
@@ -71,8 +86,13 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
     let cluster = ClusterFile::read(cluster, Reader::User)?;
     let admitted = |path: &PathBuf| admitted(path, &cluster);
     let policies = order.policies.iter().map(admitted).collect::<Result<Vec<_>, _>>()?;
-    let load = read(order.load)?;
+    let load = read(order.load, order.span)?;
+    let watch = RefCell::new(ReplayWatch::start(load.span, load.len()));
     let interrupt = Interrupt::listen()?;
+    let goes_on = |what: &str, progress: Progress| {
+        watch.borrow_mut().report(what, progress);
+        interrupt.check().is_ok()
+    };
     let wrong = |error: PlanError| Failure::quoted(Code::Invalid, &error.to_string());
     let Order { service, seed, .. } = *order;
     let (cluster, transit) = (&cluster.cluster, Span::ZERO);
@@ -80,7 +100,8 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
         Some(path) => {
             let policy = &PolicyFile::read(path, Reader::User)?.policy;
             let plan = Plan { cluster, policy, load: &load, service, transit, seed };
-            twin::fit(&plan, || interrupt.check().is_ok()).map_err(wrong)?
+            let found = twin::fit(&plan, |progress| goes_on("finding times", progress));
+            found.map_err(wrong)?
         }
         None => None,
     };
@@ -89,12 +110,13 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
     let mut outcomes = Vec::new();
     for PolicyFile { name, policy, .. } in &policies {
         let plan = Plan { cluster, policy, load: &load, service, transit, seed };
-        let report = twin::run(&plan, || interrupt.check().is_ok()).map_err(wrong)?;
+        let report = twin::run(&plan, |progress| goes_on(name, progress)).map_err(wrong)?;
         // None if Ctrl-C has ended it.
         let Some(report) = report else { break };
         let unmatched = policy.matches.iter().filter(|it| it.storage.offset.is_some()).count();
         outcomes.push(Outcome { policy: name.clone(), unmatched, report });
     }
+    watch.borrow().end();
     interrupt.check()?;
     let recorded = load.report();
     match common.json {
@@ -147,11 +169,11 @@ fn fit_json(found: &Fit) -> Value {
     })
 }
 
-fn read(path: &Path) -> Result<RecordedLoad, Failure> {
+fn read(path: &Path, span: Option<Span>) -> Result<RecordedLoad, Failure> {
     let name = path.display().to_string();
     let file =
         File::open(path).map_err(|error| text_file::unreadable("recording", &name, &error))?;
-    RecordedLoad::read(BufReader::with_capacity(1 << 20, file))
+    RecordedLoad::read_until(BufReader::with_capacity(1 << 20, file), span.unwrap_or(Span::MAX))
         .map_err(|error| Failure::quoted(Code::Invalid, &format!("{name}: {error}")))
 }
 

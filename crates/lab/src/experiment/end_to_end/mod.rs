@@ -116,16 +116,14 @@ pub(crate) fn run(options: &Options) -> Result<EndToEndOutcome, Failure> {
         options.seconds,
         PREPARATION_SECONDS + acts.len() as u64 * (options.seconds + START_SECONDS),
     ))?;
+    print(&format!(
+        "needs {} MiB of room in {} (TMPDIR)",
+        testbed::ROOM_MIB,
+        std::env::temp_dir().display()
+    ))?;
     let mut testbed = Testbed::start(interrupt)?;
-    loads::fill_keys(&testbed.scratch.join(plan::MEMCACHED))?;
-    testbed.fill()?;
-    let mut results = Vec::new();
-    for (number, act) in acts.iter().enumerate() {
-        let recording = play(&mut testbed, act, options.seconds)?;
-        let score = ActScore::new(&recording);
-        print(&format!("{} of {}  {}", number + 1, acts.len(), report::line(&recording, &score)))?;
-        results.push((recording, score));
-    }
+    let results = play_all(&mut testbed, &acts, options.seconds, print)
+        .map_err(|failure| testbed.scratch.explained(failure, testbed::ROOM_MIB))?;
     drop(testbed);
     let path = options.out.join("end-to-end.html");
     let html = page::render(&results, load);
@@ -134,6 +132,25 @@ pub(crate) fn run(options: &Options) -> Result<EndToEndOutcome, Failure> {
     report::sentences(&results).iter().try_for_each(|sentence| print(sentence))?;
     print(&format!("\nTimelines: {}", path.display()))?;
     Ok(EndToEndOutcome { results })
+}
+
+/// Runs these acts, one after the other.
+fn play_all(
+    testbed: &mut Testbed,
+    acts: &[&'static Act],
+    seconds: u64,
+    print: impl Fn(&str) -> Result<(), Failure>,
+) -> Result<Vec<(ActRecording, ActScore)>, Failure> {
+    loads::fill_keys(&testbed.scratch.join(plan::MEMCACHED))?;
+    testbed.fill()?;
+    let mut results = Vec::new();
+    for (number, act) in acts.iter().enumerate() {
+        let recording = play(testbed, act, seconds)?;
+        let score = ActScore::new(&recording);
+        print(&format!("{} of {}  {}", number + 1, acts.len(), report::line(&recording, &score)))?;
+        results.push((recording, score));
+    }
+    Ok(results)
 }
 
 /// The acts that the user chose.

@@ -394,7 +394,7 @@ pub(super) fn cluster(act: &Act, folder: &Path) -> String {
 }
 
 /// The size of each volume.
-const VOLUME_MIB: u64 = 64;
+pub(super) const VOLUME_MIB: u64 = 64;
 /// The part of it that clients read. The file system needs some of the rest.
 pub(super) const READ_MIB: u64 = 32;
 
