@@ -118,6 +118,34 @@ impl<In: DeserializeOwned> MessageLink<In> {
         }
     }
 
+    /// Ends this side once all messages are handed over, and waits until the peer has ended its own.
+    ///
+    /// A connection that is closed while received bytes are unread is reset, and so is one whose
+    /// peer goes on writing: a peer that notices the reset first reads no message that is still
+    /// before it.
+    #[cfg(feature = "cluster")]
+    pub fn leave(mut self, patience: Duration) {
+        let deadline = clock::now() + patience;
+        let mut has_finished = false;
+        let mut unread = [0; 16_384];
+        while self.flush().is_ok() {
+            if self.backlog.is_empty() && !std::mem::replace(&mut has_finished, true) {
+                let _ = self.stream.finish();
+            }
+            match self.stream.read(&mut unread) {
+                Ok(count) if count > 0 => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+            let left = deadline.saturating_duration_since(clock::now());
+            let Ok(timeout) = Timespec::try_from(left) else { return };
+            let _ = poll(&mut [PollFd::new(&self.stream, self.interest())], Some(&timeout));
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+
     /// The events to poll the link for: always for reading, and for writing while something waits.
     pub fn interest(&self) -> PollFlags {
         match self.backlog.is_empty() && !self.stream.wants_write() {
@@ -229,6 +257,27 @@ mod tests {
             };
             assert!(received == message);
         }
+    }
+
+    /// Over TCP, where a close with unread bytes resets the connection.
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn the_last_message_of_one_that_leaves_arrives_beside_unread_ones() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut ours: MessageLink<Reply> = Stream::try_from(ours).unwrap().into();
+        let theirs = Stream::try_from(listener.accept().unwrap().0).unwrap();
+        let mut theirs: MessageLink<Reply> = theirs.into();
+        theirs.send(&text(20_000)).unwrap();
+        ours.send(&text(1)).unwrap();
+        let leaving = std::thread::spawn(move || ours.leave(PATIENCE));
+        // It reads before it closes, so that nothing of what the other side writes is refused.
+        theirs.send(&text(2)).unwrap();
+        assert_eq!(theirs.wait(PATIENCE).unwrap(), text(1));
+        assert_eq!(theirs.wait(PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        theirs.send(&text(3)).unwrap();
+        drop(theirs);
+        leaving.join().unwrap();
     }
 
     #[test]

@@ -312,6 +312,11 @@ impl Machine {
         self.has_ended = true;
     }
 
+    /// Whether the stage has said good-bye.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Applies rules that come from the program itself rather than from a controller.
     ///
     /// # Errors

@@ -116,6 +116,10 @@ impl fmt::Display for Place {
     }
 }
 
+/// How long a controller on another machine may take to read the good-bye of a stage.
+#[cfg(feature = "tls")]
+const GOODBYE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// The loop of an agent.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -261,7 +265,7 @@ impl Driver {
                     Err(error) => Err(error),
                 },
                 Output::Close => {
-                    self.link = None;
+                    self.close();
                     Ok(())
                 }
                 Output::Hello(hello) => self.link.as_mut().map_or(Ok(()), |link| link.send(&hello)),
@@ -323,6 +327,19 @@ impl Driver {
     pub(crate) fn end(&mut self) {
         self.machine.on_end();
         self.act();
+    }
+
+    /// Closes the link. At the end a controller on another machine gets the time to read the
+    /// good-bye: without it the stage counts as cut off, and its share is kept for it.
+    fn close(&mut self) {
+        let link = self.link.take();
+        #[cfg(feature = "tls")]
+        if let Some(link) = link
+            && self.machine.has_ended()
+            && matches!(self.place, Place::Remote(_))
+        {
+            link.leave(GOODBYE);
+        }
     }
 }
 
