@@ -92,7 +92,7 @@ fn what_is_not_proved_counts_for_the_tenant_of_the_export() {
         program(own, "outside"),
         program(own, "no such tenant"),
     ] {
-        change(&mut controller, &[refused.clone()], &[]);
+        change(&mut controller, std::slice::from_ref(&refused), &[]);
         assert_eq!(owners(&testbed, &mut client), ["plain-owner"; 2], "{refused:?}");
         change(&mut controller, &[], &[refused.process]);
     }
