@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::built;
 
 /// Programs that `scripts/setup.sh test` installs or every Debian has, with their packages.
-const PACKAGES: [(&str, &str); 25] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("cat", "coreutils"),
     ("cp", "coreutils"),
     ("dd", "coreutils"),
@@ -21,6 +21,8 @@ const PACKAGES: [(&str, &str); 25] = [
     ("memcached", "memcached"),
     ("memcaslap", "libmemcached-tools"),
     ("memccapable", "libmemcached-tools"),
+    ("memccat", "libmemcached-tools"),
+    ("memccp", "libmemcached-tools"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
     ("python3", "python3"),

@@ -17,6 +17,7 @@ mod levels;
 mod memory;
 mod mounted;
 mod priorities;
+mod programs;
 mod rdma;
 mod refused;
 mod rude;

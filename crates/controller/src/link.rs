@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
-use tidegate_fabric::stream::Stream;
+use tidegate_fabric::stream::{Stream, peer_process};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::{ConnectionId, Peer, Refusal, ToPeer};
 use tidegate_proto::message::{Hello, Reply, VERSION};
@@ -99,8 +99,8 @@ pub(crate) async fn attend(
             }
         }
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
-            let user = context.users.name(*uid).await;
-            let peer = Peer { uid: *uid, pid: *pid, user, ..Peer::default() };
+            let (process, user) = (peer_process::process(&stream), context.users.name(*uid).await);
+            let peer = Peer { uid: *uid, pid: *pid, process, user, ..Peer::default() };
             serve(stream, &context, (peer, hello), &rest).await;
         }
         (hello, PeerIdentity::Local { uid, pid }) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algo::allocation::admission;
 use tidegate_fabric::clock::{Clock, unix_ms};
+use tidegate_fabric::stream::peer_process::process_space;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::{self, NodeSetup, split};
 use tidegate_proto::controller::{Controller, Outstanding, Setup};
@@ -55,6 +56,7 @@ pub(crate) fn controller(
         data_nodes: data_nodes.collect(),
         gateways: file.gateways.iter().map(|gateway| gateway.name.clone()).collect(),
         outstanding,
+        space: process_space(),
     };
     let mut controller = Controller::new(now, setup, policy);
     for (id, node) in (0..).map(NodeId).zip(&file.nodes) {

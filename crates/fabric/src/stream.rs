@@ -8,6 +8,9 @@ mod listener;
 #[cfg(feature = "cluster")]
 mod outgoing;
 #[cfg(feature = "cluster")]
+#[allow(unsafe_code, reason = "the kernel writes a descriptor and credentials to memory")]
+pub mod peer_process;
+#[cfg(feature = "cluster")]
 mod peer_user;
 #[cfg(feature = "cluster")]
 mod way;

@@ -2,13 +2,14 @@
 //! certificate), and the tenants for which the policy does not let it act.
 
 use rustix::process::geteuid;
-use tidegate_algo::classify::access::{AccessClient, may_enter, may_open, may_use};
+use tidegate_algo::classify::access::{AccessClient, may_count, may_enter, may_open, may_use};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::cluster::Volume;
 use tidegate_model::policy::Principal;
 use tidegate_model::{Origin, TenantId};
 
 use crate::owners::{Owner, OwnerTable};
+use crate::volumes::Opened;
 
 /// The identity of a client by its socket; with TLS the certificate decides instead.
 #[derive(Clone, Copy, Debug)]
@@ -59,24 +60,42 @@ pub(crate) struct Restrictions {
     tenants: Vec<TenantId>,
 }
 
+/// A client: its identity, and the tenant of the program that it is, if it is one.
+pub(crate) type ClientAndProgram<'a> = (AccessClient<'a>, Option<&'a str>);
+
 impl Restrictions {
-    /// Those of a client that has opened `volume` for the tenant `chosen`.
+    /// The owner of the requests of a client that has opened an export of `volume`, and the
+    /// client's restrictions. Whether it is served depends on the export alone. A tenant that the
+    /// client has named stays.
     pub(crate) fn of_export(
         table: &OwnerTable,
         parties: &[String],
-        client: AccessClient<'_>,
-        (volume, chosen): (&Volume, &str),
-        owner: &Owner,
-    ) -> Self {
+        (client, program): ClientAndProgram<'_>,
+        (volume, opened): (&Volume, &Opened),
+    ) -> (Owner, Self) {
         let knowledge = table.knowledge(parties);
-        let all = may_open(knowledge, client, volume, Some(chosen)).is_err();
-        Self { all, tenants: denied(table, client, owner) }
+        let all = may_open(knowledge, client, volume, Some(&opened.tenant)).is_err();
+        let may = |tenant: &&str| may_count(knowledge, client, &volume.tenants, tenant);
+        let program = program.filter(|_| !opened.is_chosen).filter(may);
+        let owner = table.owner(&volume.name, program.unwrap_or(&opened.tenant));
+        let tenants = denied(table, client, &owner);
+        (owner, Self { all, tenants })
     }
 
-    /// Those of a client of a pool.
-    pub(crate) fn of_pool(table: &OwnerTable, client: AccessClient<'_>, owner: &Owner) -> Self {
-        let all = may_enter(table.knowledge(&[]), client).is_err();
-        Self { all, tenants: denied(table, client, owner) }
+    /// The owner of a client's requests to a pool of this name, if the client is a program with a
+    /// tenant of its own, and the client's restrictions; `others` owns the requests of others.
+    pub(crate) fn of_pool(
+        table: &OwnerTable,
+        (client, program): ClientAndProgram<'_>,
+        pool: &str,
+        others: &Owner,
+    ) -> (Option<Owner>, Self) {
+        let knowledge = table.knowledge(&[]);
+        let all = may_enter(knowledge, client).is_err();
+        let may = |tenant: &&str| may_count(knowledge, client, &[], tenant);
+        let owner = program.filter(may).map(|tenant| table.owner(pool, tenant));
+        let tenants = denied(table, client, owner.as_ref().unwrap_or(others));
+        (owner, Self { all, tenants })
     }
 
     /// Whether a request of this tenant is refused.

@@ -12,8 +12,9 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
-use tidegate_fabric::stream::Way;
+use tidegate_fabric::stream::{Way, peer_process};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
+use tidegate_proto::programs::KnownPrograms;
 use tidegate_proto::stats::latency::Reported;
 use tidegate_proto::stats::path::PathTimes;
 
@@ -44,7 +45,9 @@ impl Agent {
         let hello = Hello::Gateway { version: VERSION, name };
         let controller = ControllerLink::new(way, CONTROLLER, "gateway");
         let (faults, latency, paths) = (Vec::new(), Reported::default(), BTreeMap::new());
-        let watch = AgentState { controller, hello, stats, faults, latency, paths, reactor };
+        let programs = KnownPrograms::new(peer_process::process_space());
+        let watch =
+            AgentState { controller, hello, stats, faults, latency, paths, programs, reactor };
         let ending = is_ending.clone();
         let (thread, span) =
             (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
@@ -75,6 +78,8 @@ struct AgentState {
     latency: Reported,
     /// Where requests spent their latencies, likewise.
     paths: BTreeMap<String, PathTimes>,
+    /// Programs under the policy on this machine.
+    programs: KnownPrograms,
     reactor: Reactor<()>,
 }
 
@@ -94,7 +99,11 @@ impl AgentState {
             if recorder.ends() <= now || !self.controller.is_open() {
                 recorder.end();
             }
+            if self.programs.next_deadline() <= now && self.programs.on_deadline(now) {
+                self.publish_programs();
+            }
             let next = self.controller.next_attempt().min(recorder.ends());
+            let next = next.min(self.programs.next_deadline());
             let patience = clock::until(next);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
@@ -141,10 +150,20 @@ impl AgentState {
                         self.controller.send(&self.reactor, now, &recorded);
                     }
                 }
+                ToGateway::Programs { space, is_first, joined, left } => {
+                    let (now, change) = (clock::now(), (joined, left));
+                    if self.programs.on_message(now, &space, is_first, change) {
+                        self.publish_programs();
+                    }
+                }
                 // The link has ended.
                 ToGateway::Refused { .. } => {}
             }
         }
+    }
+
+    fn publish_programs(&self) {
+        self.stats.register.programs.publish(self.programs.table().clone());
     }
 
     fn send_counts(&mut self) {

@@ -11,7 +11,6 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_algo::classify::access;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -32,6 +31,7 @@ use crate::nbd::{node_command, refusal, refuse};
 use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
+use crate::programs::{ClientProgram, Programs};
 use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
 use crate::worker::{self, Charge};
@@ -50,6 +50,8 @@ pub(crate) struct Frontend {
     pub(crate) tls: Option<ListenerTls>,
     /// The owners of requests.
     pub(crate) table: Arc<OwnerTable>,
+    /// The programs that clients may be.
+    pub(crate) programs: Arc<Programs>,
     /// The names of the cluster's daemons: their certificates are no client's.
     pub(crate) parties: Arc<[String]>,
     /// New requests are refused.
@@ -74,6 +76,7 @@ pub(crate) struct Connection {
     token: u64,
     stream: Stream,
     identity: Identity,
+    program: ClientProgram,
     out: Outgoing,
     phase: Phase,
     /// Received bytes that have to wait.
@@ -126,6 +129,7 @@ impl Connection {
         Self {
             token,
             identity: Identity::of(&stream),
+            program: ClientProgram::default(),
             stream,
             out,
             phase,
@@ -238,9 +242,8 @@ impl Connection {
             // The answer is sent before anything else is.
             HandshakeStep::StartTls => self.is_encrypting = true,
             HandshakeStep::Negotiated(negotiated) => {
-                let client = self.identity.client(&self.stream, &frontend.table);
                 let opened = &negotiated.export.target;
-                let (owner, restrictions) = frontend.owner(opened, client);
+                let (owner, restrictions) = self.owner(opened, frontend);
                 let parser = RequestParser::new(Buffer::with_length);
                 let recorded = frontend.nodes.record(opened.volume);
                 frontend.nodes.barriers().open(opened.volume);
@@ -250,6 +253,14 @@ impl Connection {
             }
         }
         Ok(true)
+    }
+
+    /// The owner of its requests through an export, and its restrictions.
+    fn owner(&self, opened: &Opened, frontend: &Frontend) -> (Owner, Restrictions) {
+        let client = self.identity.client(&self.stream, &frontend.table);
+        let (client, volume) =
+            ((client, self.program.tenant()), frontend.volumes.volume(opened.volume));
+        Restrictions::of_export(&frontend.table, &frontend.parties, client, (volume, opened))
     }
 
     fn on_request(&mut self, request: Request<Buffer>, frontend: &mut Frontend) {
@@ -301,7 +312,7 @@ impl Connection {
             buffer: request.payload,
         };
         self.requests += 1;
-        self.bytes += weight(&request);
+        self.bytes += request.weight();
         let Frontend { volumes, nodes, in_flight, .. } = frontend;
         let layout = volumes.layout(request.volume);
         let submitted = in_flight.submit(request, layout, |volume, part, job| {
@@ -317,7 +328,7 @@ impl Connection {
     fn reply(&mut self, completed: Completed) {
         let Phase::Serving(client) = &self.phase else { return };
         self.requests -= 1;
-        self.bytes -= weight(&completed.request);
+        self.bytes -= completed.request.weight();
         let structured = client.negotiated.structured;
         let InFlightRequest { cookie, command, offset, length, .. } = completed.request;
         match (completed.outcome, command) {
@@ -392,10 +403,10 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, frontend: &Frontend) {
-        let identity = self.identity.client(&self.stream, &frontend.table);
+        let Phase::Serving(client) = &self.phase else { return };
+        let (owner, restrictions) = self.owner(&client.negotiated.export.target, frontend);
         if let Phase::Serving(client) = &mut self.phase {
-            (client.owner, client.restrictions) =
-                frontend.owner(&client.negotiated.export.target, identity);
+            (client.owner, client.restrictions) = (owner, restrictions);
         }
     }
 
@@ -404,23 +415,29 @@ impl worker::Client for Connection {
         scratch: &mut [u8],
         frontend: &mut Frontend,
     ) -> Result<bool, CloseReason> {
+        if self.program.look_up(&self.stream, &frontend.programs) {
+            worker::Client::on_table(self, frontend);
+        }
         let unfilled = match &mut self.phase {
             Phase::Handshake(_) => &mut [],
             Phase::Serving(client) => client.parser.unfilled(),
         };
         let direct = unfilled.len();
-        let count = {
+        let (count, is_other) = {
             // The rest of a large write goes to its buffer, and any bytes behind it to scratch.
             let mut slices = [IoSliceMut::new(unfilled), IoSliceMut::new(scratch)];
             let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
-            match self.stream.receive(slices) {
-                Ok(0) => return Ok(false),
-                Ok(count) => count,
+            match self.program.receive(&self.stream, slices) {
+                Ok((0, _)) => return Ok(false),
+                Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(CloseReason::Io(error)),
             }
         };
         self.moved += count as u64;
+        if is_other {
+            worker::Client::on_table(self, frontend);
+        }
         if let Phase::Serving(client) = &mut self.phase {
             client.parser.advance(count.min(direct));
         }
@@ -441,6 +458,7 @@ impl worker::Client for Connection {
 
     fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
+        self.program.forget();
         if let Some(tls) = &frontend.tls {
             self.stream = self.stream.try_clone()?.accept_tls(&tls.guard)?;
         }
@@ -496,18 +514,6 @@ impl worker::Client for Connection {
     }
 }
 
-impl Frontend {
-    /// The owner of requests through an export, and the restrictions of its client.
-    fn owner(&self, opened: &Opened, client: access::AccessClient<'_>) -> (Owner, Restrictions) {
-        let volume = self.volumes.volume(opened.volume);
-        let owner = self.table.owner(&volume.name, &opened.tenant);
-        let opened = (volume, &*opened.tenant);
-        let restrictions =
-            Restrictions::of_export(&self.table, &self.parties, client, opened, &owner);
-        (owner, restrictions)
-    }
-}
-
 impl worker::Frontend for Frontend {
     type Client = Connection;
     type Answer = Completed;
@@ -525,7 +531,7 @@ impl worker::Frontend for Frontend {
     }
 
     fn charge_of(completed: &Completed) -> usize {
-        weight(&completed.request)
+        completed.request.weight()
     }
 
     fn nodes_deadline(&self) -> Time {
@@ -534,6 +540,10 @@ impl worker::Frontend for Frontend {
 
     fn on_table(&mut self, table: &Arc<OwnerTable>) {
         self.table = table.clone();
+    }
+
+    fn on_programs(&mut self, programs: Arc<Programs>) {
+        self.programs = programs;
     }
 
     fn complete(&mut self, job: Job) -> Option<(u64, Completed)> {
@@ -546,7 +556,7 @@ impl worker::Frontend for Frontend {
 
     fn weigh(completed: &Completed) -> (VolumeIndex, Result<u64, Fault>) {
         let Completed { request, outcome, .. } = completed;
-        (request.volume, outcome.map(|()| weight(request) as u64))
+        (request.volume, outcome.map(|()| request.weight() as u64))
     }
 
     fn received_at(completed: &Completed) -> Time {
@@ -585,13 +595,5 @@ impl worker::Frontend for Frontend {
             (request.connection, Completed::new(request, Err(Fault::Ending)))
         };
         self.in_flight.abandon_all().into_iter().map(ended).collect()
-    }
-}
-
-/// The memory that a request takes up.
-fn weight(request: &InFlightRequest) -> usize {
-    match request.command {
-        Command::Read | Command::Write { .. } => request.length as usize,
-        _ => 0,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::allocation::connection_quota::OpenConnections;
-use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
+use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 
 use crate::config::{Limits, StartError};
 use crate::counters::ServerCounters;
@@ -36,8 +36,11 @@ impl ServerContext {
         names: impl Iterator<Item = &'a str>,
         (limits, threads): (Limits, usize),
     ) -> Result<Self, StartError> {
-        let listeners = binds.iter().map(|(address, access)| Listener::bind(address, *access));
-        let listeners = listeners.collect::<Result<_, _>>()?;
+        let listeners = binds.iter().map(|(address, access)| {
+            let failed = |error| BindError::Io(address.clone(), error);
+            Listener::bind(address, *access)?.naming_senders().map_err(failed)
+        });
+        let listeners = listeners.collect::<Result<_, BindError>>()?;
         let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let open = Mutex::new(OpenConnections::new(limits.connections));
         // Without a listener there is no worker.

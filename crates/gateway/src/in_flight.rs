@@ -48,6 +48,16 @@ pub(crate) struct InFlightRequest {
     pub(crate) buffer: Buffer,
 }
 
+impl InFlightRequest {
+    /// The memory that it takes up.
+    pub(crate) fn weight(&self) -> usize {
+        match self.command {
+            Command::Read | Command::Write { .. } => self.length as usize,
+            _ => 0,
+        }
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Completed {

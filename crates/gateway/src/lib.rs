@@ -28,6 +28,7 @@ mod nodes;
 mod owners;
 mod parts;
 mod pool;
+mod programs;
 mod reachability;
 mod recorder;
 mod running;

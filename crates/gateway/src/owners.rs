@@ -32,6 +32,7 @@ use tidegate_proto::stats::path::PathTimes;
 
 use crate::counters::Count;
 use crate::latency::{TenantLatency, TenantPath};
+use crate::programs::PublishedPrograms;
 use crate::users::UserNames;
 
 /// Where workers find the present table.
@@ -42,6 +43,8 @@ pub(crate) struct Register {
     /// The version of the current table.
     version: AtomicU64,
     table: Mutex<Arc<OwnerTable>>,
+    /// Clients that are programs have owners of their own.
+    pub(crate) programs: PublishedPrograms,
 }
 
 /// Names, and rules about who owns what. It never changes.
@@ -98,8 +101,8 @@ impl Register {
         let (counts, elsewhere) = (vec![], vec![]);
         let mut table = OwnerTable { version: 0, names, counts, elsewhere, policy: None, is_known };
         table.open(nodes);
-        let table = Arc::new(table);
-        Self { nodes, version: AtomicU64::new(0), table: Mutex::new(table) }
+        let (version, table) = (AtomicU64::new(0), Mutex::new(Arc::new(table)));
+        Self { nodes, version, table, programs: PublishedPrograms::default() }
     }
 
     /// The table, if it is another one than `table`.

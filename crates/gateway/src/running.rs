@@ -75,6 +75,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
                 budget: limits.budget(threads),
                 tls: tls.clone(),
                 table: register.table(),
+                programs: Arc::default(),
                 parties: parties.clone(),
                 is_ending: false,
             })
@@ -84,8 +85,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for pool in pools {
         let (binds, names) = ([(pool.address.clone(), pool.access)], [&*pool.name].into_iter());
         let context = Arc::new(ServerContext::open(&binds, names, (limits, threads))?);
-        let common = common.of_pool(pool.nodes.len());
-        let pool = Arc::new(pool);
+        let (common, pool) = (common.of_pool(pool.nodes.len()), Arc::new(pool));
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &context, &register, |reactor| {

@@ -67,6 +67,8 @@ pub(crate) struct Opened {
     pub(crate) volume: VolumeIndex,
     /// The tenant that owns requests through the export; empty if they are unattributed.
     pub(crate) tenant: String,
+    /// The client has named the tenant.
+    pub(crate) is_chosen: bool,
 }
 
 /// The volumes visible to one client.
@@ -105,7 +107,11 @@ impl Exports for Visible<'_> {
             description: description(volume),
             size: volume.size.0,
             read_only: volume.read_only,
-            target: Opened { volume: index, tenant: tenant.unwrap_or(&volume.tenant).to_owned() },
+            target: Opened {
+                volume: index,
+                tenant: tenant.unwrap_or(&volume.tenant).to_owned(),
+                is_chosen: tenant.is_some(),
+            },
         })
     }
 

@@ -29,6 +29,7 @@ use crate::counters::TurnedAway;
 use crate::message::{LINK, Message};
 use crate::nodes::LONG;
 use crate::owners::{OwnerTable, Register};
+use crate::programs::Programs;
 use crate::recorder::Recorded;
 use crate::volumes::VolumeIndex;
 
@@ -56,6 +57,7 @@ pub(crate) struct Worker<S: Frontend> {
     context: Arc<ServerContext>,
     register: Arc<Register>,
     table: Arc<OwnerTable>,
+    programs: Arc<Programs>,
     frontend: S,
     slots: Vec<ClientSlot<S::Client>>,
     free: Vec<u32>,
@@ -124,6 +126,7 @@ impl<S: Frontend> Worker<S> {
             reactor,
             context,
             table: register.table(),
+            programs: Arc::default(),
             register,
             frontend,
             slots: Vec::new(),
@@ -190,6 +193,10 @@ impl<S: Frontend> Worker<S> {
             if let Some(table) = self.register.newer(&self.table) {
                 self.table = table;
                 self.on_table();
+            }
+            if let Some(programs) = self.register.programs.newer(&self.programs) {
+                self.programs = programs.clone();
+                self.frontend.on_programs(programs);
             }
             for ready in ready.drain(..) {
                 self.on_ready(ready);

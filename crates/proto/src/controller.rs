@@ -65,6 +65,7 @@ use crate::cluster::status::ClusterStatus;
 use crate::cluster::{self, Cluster};
 use crate::message::{FromGateway, Hello, ToGateway};
 pub use crate::outstanding::Outstanding;
+use crate::programs::RegisteredPrograms;
 use crate::recording::collector::{CollectError, Collector, RecordingPart};
 use crate::session::{Action, PeerId, Sessions, same_version, shortened};
 pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
@@ -90,6 +91,9 @@ pub struct Setup {
     pub gateways: Vec<String>,
     /// The content of the last [`Output::Remember`] of an earlier run.
     pub outstanding: Outstanding,
+    /// The machine and the namespace in which its processes have their numbers; empty if unknown,
+    /// and then gateways hear of no programs.
+    pub space: String,
 }
 
 /// An I/O action for the caller of [`Controller`] to perform.
@@ -126,6 +130,7 @@ pub struct Controller {
     split: Split,
     stats: ClusterStats,
     collector: Collector,
+    programs: RegisteredPrograms,
     outputs: VecDeque<Output>,
 }
 
@@ -133,7 +138,7 @@ impl Controller {
     /// A controller whose peers are all away, at `now`, with the policy of an earlier run and its
     /// revision.
     pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
-        let Setup { cluster, data_nodes, gateways, outstanding } = setup;
+        let Setup { cluster, data_nodes, gateways, outstanding, space } = setup;
         let nodes = cluster.iter().flat_map(|setup| &setup.nodes);
         let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
         let mut stats = ClusterStats::new(&nodes, &gateways);
@@ -150,6 +155,7 @@ impl Controller {
             policy,
             stats,
             collector: Collector::default(),
+            programs: RegisteredPrograms::new(space),
             outputs: VecDeque::new(),
         };
         controller.collect();
@@ -185,10 +191,22 @@ impl Controller {
             let refusal = refusal.map(|message| Output::Send { to: earlier, message });
             self.outputs.extend(refusal);
             self.outputs.push_back(Output::Close { connection: earlier });
+            self.programs.on_closed(earlier);
         }
-        if let PeerId::Gateway(gateway) = id {
-            self.on_recorder_left(gateway);
-            self.send_policy(connection);
+        match (id, &hello) {
+            (PeerId::Gateway(gateway), _) => {
+                self.on_recorder_left(gateway);
+                self.send_policy(connection);
+                for message in self.programs.on_gateway(connection, &peer) {
+                    let message = ToPeer::Gateway(message);
+                    self.outputs.push_back(Output::Send { to: connection, message });
+                }
+            }
+            (PeerId::Stage(stage), Hello::Stage { info, .. }) => {
+                let programs = self.programs.join(stage, &peer, info);
+                self.send_programs(programs);
+            }
+            _ => {}
         }
         self.collect();
     }
@@ -270,7 +288,7 @@ impl Controller {
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
         let Some(peer) = self.sessions.peer(connection) else { return };
         self.sessions.close(peer);
-        self.on_left(peer, reason);
+        self.on_left(peer, connection, reason);
         match (peer, &mut self.cluster) {
             (PeerId::Stage(stage), _) => self.budgets.on_closed(now, stage, reason),
             (PeerId::Node(node), Some(cluster)) => cluster.on_closed(now, node, reason),
@@ -280,12 +298,25 @@ impl Controller {
         self.collect();
     }
 
-    /// Counters and recordings of this peer go on without it.
-    fn on_left(&mut self, peer: PeerId, reason: &str) {
+    /// Counters and recordings of this peer go on without it, and it is no program any more.
+    fn on_left(&mut self, peer: PeerId, connection: ConnectionId, reason: &str) {
         self.stats.on_closed(peer, reason);
-        if let PeerId::Gateway(gateway) = peer {
-            self.on_recorder_left(gateway);
+        self.programs.on_closed(connection);
+        match peer {
+            PeerId::Gateway(gateway) => self.on_recorder_left(gateway),
+            PeerId::Stage(stage) => {
+                let programs = self.programs.leave(stage);
+                self.send_programs(programs);
+            }
+            PeerId::Node(_) | PeerId::DataNode(_) => {}
         }
+    }
+
+    /// Sends the gateways of this machine a change of the programs.
+    fn send_programs(&mut self, programs: Option<ToGateway>) {
+        let Some(programs) = programs.map(ToPeer::Gateway) else { return };
+        let send = |to| Output::Send { to, message: programs.clone() };
+        self.outputs.extend(self.programs.gateways().map(send));
     }
 
     /// The process or the connection of a gateway that may have recorded is another one now.
@@ -405,7 +436,7 @@ impl Controller {
                 Action::Close(peer) => {
                     if let Some(connection) = self.sessions.close(peer) {
                         self.outputs.push_back(Output::Close { connection });
-                        self.on_left(peer, "it was closed");
+                        self.on_left(peer, connection, "it was closed");
                     }
                 }
                 Action::Publish(event) => self.outputs.push_back(Output::Event(event)),

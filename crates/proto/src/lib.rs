@@ -6,6 +6,7 @@
 //! - [`controller`]: the controller, whose parts lead stages (`budgets`), storage and data nodes
 //!   ([`cluster`]), and read counters ([`stats`]); `outstanding`: what it knows after a restart
 //! - [`stage`]: one stage; [`node`]: one storage node; [`data_node`]: the messages of data nodes
+//! - [`programs`]: which clients of a gateway are programs under the policy
 //! - [`gateway`]: splits requests over the nodes of a volume; [`data`]: the frames between gateway
 //!   and node; [`recording`]: the load of gateways in a file
 //!
@@ -28,6 +29,7 @@ pub mod message;
 pub mod node;
 mod outstanding;
 pub mod pages;
+pub mod programs;
 pub mod recording;
 pub mod retry;
 pub mod session;

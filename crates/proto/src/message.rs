@@ -31,7 +31,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +96,38 @@ pub enum ToGateway {
         /// answer.
         session: u64,
     },
+    /// Programs under the policy, whose requests have the tenant of the program
+    /// ([`crate::programs`]). Sent to gateways on the controller's machine only.
+    Programs {
+        /// The machine, since it was started, and the namespace of processes' numbers.
+        space: String,
+        /// This is the first such message on the connection.
+        is_first: bool,
+        /// Programs that have begun, or whose tenant is another one now.
+        joined: Vec<Program>,
+        /// Processes that are programs no longer.
+        left: Vec<ProcessId>,
+    },
+}
+
+/// A process of a machine. No other one is the same before the machine is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in the kernel's ticks since the machine was started.
+    pub started: u64,
+}
+
+/// A process that a stage has registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The process.
+    pub process: ProcessId,
+    /// The number of its user.
+    pub uid: u32,
+    /// The tenant that it acts for; empty if it goes by the policy's rules alone.
+    pub tenant: String,
 }
 
 /// From a gateway to its controller.

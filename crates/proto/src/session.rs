@@ -27,7 +27,7 @@ use tidegate_model::{DataNodeId, Event, GatewayId, NodeId, Span, StageId, Time};
 
 use crate::data_node::{FromDataNode, ToDataNode};
 use crate::message::cluster::{FromNode, NodeInfo, ToNode};
-use crate::message::{FromGateway, FromStage, Hello, ToGateway, ToStage, VERSION};
+use crate::message::{FromGateway, FromStage, Hello, ProcessId, ToGateway, ToStage, VERSION};
 use crate::outstanding::Outstanding;
 use crate::retry::Retry;
 use crate::status::cluster::{ClusterStatus, TakeoverStatus};
@@ -213,6 +213,8 @@ pub struct Peer {
     pub uid: u32,
     /// The process.
     pub pid: u32,
+    /// The same process of this machine, beyond doubt; none if that cannot be told.
+    pub process: Option<ProcessId>,
     /// The user's name, or empty where the number has none.
     pub user: String,
     /// The address of its end, for people; empty on this machine.

@@ -18,6 +18,11 @@
 //!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` list the
 //!   clients that may choose it. A tenant that is chosen has to be one of the policy, if one is in
 //!   force.
+//! - A client that is a program under the policy ([`may_count`]) opens the volume as any client
+//!   does. Its requests count for the program's tenant, if the client may act for that and the
+//!   volume's `tenants`, if there are some, list it; else they count as those of any client. So a
+//!   program never opens more by its tenant, and uses up the promises of those only for whom it may
+//!   act.
 //! - A tenant with `users` is for those, root and the gateway's own user included.
 //! - A tenant without `users` is for clients over TCP or TLS, root and the gateway's own user;
 //!   other users of the machine have to be named.
@@ -172,6 +177,20 @@ pub fn may_use(
     }
 }
 
+/// Whether requests of `client`, which is a program of the policy's `tenant`, count for that tenant
+/// in place of that of the volume or pool. `listed` are the tenants for which the cluster file lets
+/// the volume be opened besides its own; empty if it lists none. The client is served either way.
+pub fn may_count(
+    knowledge: Knowledge<'_>,
+    client: AccessClient<'_>,
+    listed: &[String],
+    tenant: &str,
+) -> bool {
+    let promised = knowledge.policy.and_then(|policy| policy.tenant_named(tenant));
+    let is_offered = listed.is_empty() || listed.iter().any(|name| name == tenant);
+    is_offered && promised.is_some_and(|(_, it)| may_use(client, Some(it), tenant).is_ok())
+}
+
 impl fmt::Display for AccessClient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.principal {
@@ -284,6 +303,33 @@ mod tests {
     fn other_users_of_the_machine_have_to_be_named() {
         assert_eq!(opens(user(0, "root"), &[], ""), Ok(()));
         assert!(matches!(opens(user(1000, "alice"), &[], ""), Err(Denied::NotAdmitted { .. })));
+    }
+
+    #[test]
+    fn a_program_has_its_tenant_where_it_may_act_for_it_and_the_volume_is_offered() {
+        let policy = policy();
+        let counts = |policy, client, listed: &[&str], tenant| {
+            let knowledge = Knowledge { policy, is_known: true, parties: &[] };
+            let listed: Vec<String> = listed.iter().map(|name| (*name).into()).collect();
+            may_count(knowledge, client, &listed, tenant)
+        };
+        let (root, alice, bob) = (user(0, "root"), user(1000, "alice"), user(1001, "bob"));
+        for (client, listed, tenant, wanted) in [
+            (root, &[][..], "open", true),
+            (root, &["open"], "open", true),
+            (root, &["oltp"], "open", false),
+            (root, &[], "oltp", false),
+            (alice, &[], "oltp", true),
+            (alice, &["open"], "oltp", false),
+            (alice, &[], "open", false),
+            (bob, &[], "oltp", false),
+            (root, &[], "no such", false),
+            (root, &["no such"], "no such", false),
+        ] {
+            let found = counts(Some(&policy), client, listed, tenant);
+            assert_eq!(found, wanted, "{client} {listed:?} {tenant}");
+        }
+        assert!(!counts(None, root, &[], "open"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{set_socket_passcred, socket_peercred};
 use rustix::process::geteuid;
 
 use super::{Address, Stream};
@@ -157,6 +157,18 @@ impl Listener {
     pub fn behind(mut self, guard: Option<Guard>) -> Self {
         self.guard = guard;
         self
+    }
+
+    /// From now on the kernel keeps the sender of bytes on connections over a Unix socket, for
+    /// [`super::peer_process::receive`].
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn naming_senders(self) -> io::Result<Self> {
+        if let ListenerSocket::Unix(listener, _) = &self.kind {
+            set_socket_passcred(listener, true)?;
+        }
+        Ok(self)
     }
 
     fn set_nonblocking(&self) -> io::Result<()> {

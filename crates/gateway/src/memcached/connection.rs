@@ -5,11 +5,10 @@
 //! does not read from a client whose requests in flight have reached their limit, or for which
 //! there is no memory. [`Frontend`] is what all memcached clients of a worker share.
 
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_algo::classify::access::AccessClient;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -26,6 +25,7 @@ use crate::ketama::Ketama;
 use crate::nodes::{LONG, Nodes, Target};
 use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
+use crate::programs::{ClientProgram, Programs};
 use crate::volumes::VolumeIndex;
 use crate::worker::{self, Charge};
 
@@ -56,6 +56,7 @@ pub(crate) struct Frontend {
     context: Arc<ServerContext>,
     budget: MemoryBudget,
     table: Arc<OwnerTable>,
+    programs: Arc<Programs>,
 }
 
 impl Frontend {
@@ -67,12 +68,8 @@ impl Frontend {
     ) -> Self {
         let servers: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
         let (circle, owner) = (Ketama::plain(&servers), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, in_flight: InFlight::default(), context, budget, table }
-    }
-
-    /// The restrictions of a client.
-    fn restrictions(&self, client: AccessClient<'_>) -> Restrictions {
-        Restrictions::of_pool(&self.table, client, &self.owner)
+        let (in_flight, programs) = (InFlight::default(), Arc::default());
+        Self { pool, circle, owner, nodes, in_flight, context, budget, table, programs }
     }
 
     /// The nodes that `flush_all` is sent to; none if clients may not empty the pool.
@@ -91,6 +88,9 @@ pub(crate) struct Connection {
     token: u64,
     stream: Stream,
     identity: Identity,
+    program: ClientProgram,
+    /// The owner of its requests, if that is not the owner of the pool's.
+    owner: Option<Owner>,
     restrictions: Restrictions,
     pipeline: Pipeline<RequestOwner, Buffer>,
     /// Received bytes that are not consumed.
@@ -124,12 +124,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn new(token: u64, stream: Stream, frontend: &Frontend) -> Self {
-        let identity = Identity::of(&stream);
-        let restrictions = frontend.restrictions(identity.client(&stream, &frontend.table));
-        Self {
+        let mut client = Self {
             token,
-            identity,
-            restrictions,
+            identity: Identity::of(&stream),
+            program: ClientProgram::default(),
+            owner: None,
+            restrictions: Restrictions::default(),
             stream,
             pipeline: Pipeline::new(frontend.pool.value_max, frontend.everywhere()),
             held: Vec::new(),
@@ -147,7 +147,16 @@ impl Connection {
             is_silent: false,
             is_denied: false,
             denial: None,
-        }
+        };
+        client.find_owner(frontend);
+        client
+    }
+
+    /// Finds the owner of its requests, and its restrictions.
+    fn find_owner(&mut self, frontend: &Frontend) {
+        let Frontend { pool, owner: others, table, .. } = frontend;
+        let client = (self.identity.client(&self.stream, table), self.program.tenant());
+        (self.owner, self.restrictions) = Restrictions::of_pool(table, client, &pool.name, others);
     }
 
     /// The bytes of its requests and replies, from when a request is taken until the kernel has the
@@ -218,6 +227,7 @@ impl Connection {
         let (load, is_long) = (self.load(), self.is_long);
         let Frontend { circle, owner, nodes, in_flight, context, budget, .. } = frontend;
         let clients = context.present().max(1);
+        let owner = self.owner.as_ref().unwrap_or(owner);
         let owner_of = |key: &[u8], operation| {
             let query = OwnerQuery { operation, size: Bytes::ZERO, offset: None, key: Some(key) };
             let Attribution { tenant, class } = owner.of(query);
@@ -301,22 +311,28 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, frontend: &Frontend) {
-        self.restrictions =
-            frontend.restrictions(self.identity.client(&self.stream, &frontend.table));
+        self.find_owner(frontend);
         self.pipeline.set_flush_destinations(frontend.everywhere());
     }
 
     fn receive(&mut self, scratch: &mut [u8], frontend: &mut Frontend) -> io::Result<bool> {
-        let count = match self.stream.read(scratch) {
-            Ok(0) => {
+        if self.program.look_up(&self.stream, &frontend.programs) {
+            self.find_owner(frontend);
+        }
+        let slices = &mut [IoSliceMut::new(scratch)];
+        let (count, is_other) = match self.program.receive(&self.stream, slices) {
+            Ok((0, _)) => {
                 self.is_silent = true;
                 return Ok(true);
             }
-            Ok(count) => count,
+            Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
             Err(error) => return Err(error),
         };
         self.moved += count as u64;
+        if is_other {
+            self.find_owner(frontend);
+        }
         if self.held.is_empty() {
             let consumed = self.on_bytes(&scratch[..count], frontend);
             self.held.extend_from_slice(&scratch[consumed..count]);
@@ -415,6 +431,10 @@ impl worker::Frontend for Frontend {
     fn on_table(&mut self, table: &Arc<OwnerTable>) {
         self.table = table.clone();
         self.owner = table.owner(&self.pool.name, &self.pool.tenant);
+    }
+
+    fn on_programs(&mut self, programs: Arc<Programs>) {
+        self.programs = programs;
     }
 
     fn complete(&mut self, job: Job) -> Option<(u64, Reply)> {

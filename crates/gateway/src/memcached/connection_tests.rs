@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 

@@ -12,6 +12,7 @@ use tidegate_model::Time;
 
 use crate::nodes::Nodes;
 use crate::owners::OwnerTable;
+use crate::programs::Programs;
 use crate::recorder::Extent;
 use crate::volumes::VolumeIndex;
 
@@ -40,6 +41,9 @@ pub(crate) trait Frontend {
 
     /// Replaces the table of the owners of requests.
     fn on_table(&mut self, table: &Arc<OwnerTable>);
+
+    /// Replaces the programs that clients may be.
+    fn on_programs(&mut self, programs: Arc<Programs>);
 
     /// The client that owns the finished job, and the reply if the request is complete.
     fn complete(&mut self, job: Job) -> Option<(u64, Self::Answer)>;

@@ -57,7 +57,7 @@ impl Controller {
         self.send(&ToGateway::Policy { revision, policy });
     }
 
-    fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
+    pub(crate) fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
         let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
         let text = format!("{}{rules}", tenants.collect::<String>());
         let policy = Policy::parse(&text).unwrap();
@@ -90,7 +90,7 @@ impl Controller {
         }
     }
 
-    fn counts(&mut self) -> GatewayCounts {
+    pub(crate) fn counts(&mut self) -> GatewayCounts {
         match self.receive() {
             FromGateway::Counts(counts) => {
                 let next = self.receive();
@@ -101,7 +101,7 @@ impl Controller {
         }
     }
 
-    fn send(&mut self, message: &ToGateway) {
+    pub(crate) fn send(&mut self, message: &ToGateway) {
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
@@ -141,14 +141,16 @@ pub(crate) fn testbed(adapt: impl FnOnce(&TempDir, &mut Config)) -> Testbed {
 }
 
 /// The owners of a read and of a write of this client.
-fn owners(testbed: &Testbed, client: &mut Client) -> [String; 2] {
+pub(crate) fn owners(testbed: &Testbed, client: &mut Client) -> [String; 2] {
     assert!(client.read(0, 512).is_ok());
     let reader = testbed.nodes[0].last_owner();
     assert_eq!(client.write(0, &[1; 512]), 0);
     [reader, testbed.nodes[0].last_owner()]
 }
 
-const WRITES: &str = "[[match]]\ntenant = \"etl\"\nvolume = \"pl*\"\noperation = \"write\"\n";
+/// A rule for writes to volumes.
+pub(crate) const WRITES: &str =
+    "[[match]]\ntenant = \"etl\"\nvolume = \"pl*\"\noperation = \"write\"\n";
 
 #[test]
 fn rules_change_under_clients_that_stay_connected() {

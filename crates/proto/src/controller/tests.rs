@@ -7,7 +7,7 @@ use alloc::vec;
 use tidegate_model::Span;
 
 use super::*;
-use crate::message::{FromGateway, VERSION};
+use crate::message::{FromGateway, ProcessId, StageInfo, VERSION};
 use crate::stats::message::{AnsweredRequests, GatewayCounts};
 
 const LINK: ConnectionId = ConnectionId(1);
@@ -81,4 +81,47 @@ fn a_message_of_another_kind_than_the_hello_is_ignored() {
     assert_eq!(outputs(&mut controller), []);
     controller.on_message(Time::ZERO, LINK, FromPeer::Gateway(FromGateway::Disconnect));
     assert_eq!(outputs(&mut controller)[0], Output::Close { connection: LINK });
+}
+
+#[test]
+fn gateways_of_the_machine_receive_programs_and_their_end() {
+    let policy = tidegate_model::Policy::parse("[[tenant]]\nname = \"kv\"").unwrap();
+    let gateways = vec!["front".into(), "far".into()];
+    let setup = Setup { gateways, space: "machine".into(), ..Setup::default() };
+    let mut controller = Controller::new(Time::ZERO, setup, Some((1, policy)));
+    let far = Peer { certificate: Some(vec!["far".into()]), ..Peer::default() };
+    controller.on_hello(Time::ZERO, ConnectionId(5), far, hello(VERSION, "far"));
+    controller.on_hello(Time::ZERO, LINK, Peer::default(), hello(VERSION, "front"));
+    let programs = |controller: &mut Controller| {
+        let of_programs = |output| match output {
+            Output::Send {
+                to,
+                message: ToPeer::Gateway(ToGateway::Programs { is_first, joined, left, .. }),
+            } => {
+                assert_eq!(to, LINK);
+                let tenants: Vec<_> = joined.into_iter().map(|it| it.tenant).collect();
+                Some((is_first, tenants, left.len()))
+            }
+            _ => None,
+        };
+        outputs(controller).into_iter().filter_map(of_programs).collect::<Vec<_>>()
+    };
+    assert_eq!(programs(&mut controller), [(true, vec![], 0)]);
+    let process = Some(ProcessId { pid: 7, started: 1 });
+    let program = Peer { pid: 7, process, ..Peer::default() };
+    let stage = |tenant: &str| {
+        let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+        Hello::Stage { version: VERSION, info }
+    };
+    controller.on_hello(Time::ZERO, ConnectionId(2), program.clone(), stage("no such"));
+    assert_eq!(programs(&mut controller), [], "it was refused");
+    controller.on_hello(Time::ZERO, ConnectionId(3), program, stage("kv"));
+    assert_eq!(programs(&mut controller), [(false, vec!["kv".into()], 0)]);
+    controller.on_hello(Time::ZERO, ConnectionId(6), Peer::default(), hello(VERSION, "front"));
+    controller.on_closed(Time::ZERO, ConnectionId(6), "it is gone");
+    outputs(&mut controller);
+    controller.on_hello(Time::ZERO, LINK, Peer::default(), hello(VERSION, "front"));
+    assert_eq!(programs(&mut controller), [(true, vec!["kv".into()], 0)]);
+    controller.on_closed(Time::ZERO, ConnectionId(3), "it is gone");
+    assert_eq!(programs(&mut controller), [(false, vec![], 1)]);
 }

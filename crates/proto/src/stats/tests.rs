@@ -12,7 +12,7 @@ use super::latency::{LatencyCounts, RequestLatency};
 use super::*;
 use crate::cluster::message::FromNode;
 use crate::cluster::status::{ClusterTenant, NodeStatus};
-use crate::message::VERSION;
+use crate::message::{ProcessId, Program, VERSION};
 use crate::session::Action;
 
 const FRONT: PeerId = PeerId::Gateway(GatewayId(0));
@@ -317,8 +317,21 @@ fn rejected_clients_are_counted_by_reason() {
 }
 
 #[test]
+fn golden_bytes_of_programs() {
+    assert_eq!(VERSION, 5, "a new version needs new golden bytes beside these");
+    let process = ProcessId { pid: 7, started: 300 };
+    let programs = ToGateway::Programs {
+        space: "m".into(),
+        is_first: true,
+        joined: vec![Program { process, uid: 1000, tenant: "kv".into() }],
+        left: vec![ProcessId { pid: 8, started: 9 }],
+    };
+    is(&programs, b"\x04\x01m\x01\x01\x07\xac\x02\xe8\x07\x02kv\x01\x08\x09");
+}
+
+#[test]
 fn golden_bytes() {
-    assert_eq!(VERSION, 4, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 5, "a new version needs new golden bytes beside these");
     is(&ToNode::Count, &[5]);
     is(&ToGateway::Count, &[2]);
     let counts = NodeCounts {
