@@ -293,7 +293,7 @@ impl Controller {
         self.collector.on_closed(gateway, self.stats.gateway(gateway));
     }
 
-    /// An operator records: see [`crate::message::Request::Record`].
+    /// An operator records: see [`crate::message::OperatorRequest::Record`].
     ///
     /// # Errors
     /// If no gateway is connected, another operator records, or the recording has ended.
