@@ -6,7 +6,7 @@
 //! into its result; ours leaves content alone, so requests are measured three times: decided on
 //! their metadata, handed over with their content, and with content that a gate transforms
 //! (encryption, which touches every byte once). And a number is the median of many short stretches
-//! that nothing disturbed ([`pace`]) instead of the mean of ten long runs.
+//! that nothing disturbed ([`super::pace`]) instead of the mean of ten long runs.
 
 use std::hint::black_box;
 use std::thread;
