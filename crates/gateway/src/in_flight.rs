@@ -48,7 +48,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) buffer: Buffer,
 }
 
-/// The reply to a request that is complete.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Completed {
     pub(crate) request: InFlightRequest,

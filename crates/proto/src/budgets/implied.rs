@@ -2,10 +2,10 @@
 //!
 //! A reservation of operations is kept only if the bytes of these operations are there as well. So
 //! a tenant is reserved, in each unit, what goes with its reservation in the other one, by the
-//! requests that it makes. Implied reservations only get what explicit reservations leave, so a
-//! tenant with large requests takes nothing from the promises to other tenants. Where this does not
-//! suffice for all implied reservations, all are reduced in proportion. Admission cannot foresee
-//! that, because the size of requests is not known before they come.
+//! requests that it makes. It is so by what the explicit reservations leave: nobody's promise is
+//! worth less because another tenant's requests are large. Where the implied reservations together
+//! are more than that, each is in proportion to what it should be, and admission cannot tell: the
+//! size of requests is not known before they come.
 //!
 //! Example: 100 MiB/s are divided. A tenant has 300 operations per second reserved, and makes
 //! requests of 128 KiB, so 37.5 MiB/s go with them. Another tenant has 80 MiB/s reserved, and so 20
