@@ -1,4 +1,5 @@
-//! State that threads and processes share without a lock.
+//! State that threads and processes share without a lock: words that one thread publishes, words
+//! that all may change, and histograms.
 
 pub mod histogram;
 pub mod published;

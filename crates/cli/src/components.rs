@@ -1,4 +1,4 @@
-//! Nodes, gateways and data nodes of a cluster that run in this process.
+//! Starts the nodes, gateways and data nodes of a cluster that run in this process.
 
 use std::path::Path;
 use std::thread;

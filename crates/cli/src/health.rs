@@ -1,5 +1,6 @@
-//! Health of tenants, stages, nodes and gateways: the meaning of a status, for `status` and `top`
-//! alike.
+//! Health of tenants, stages, nodes and gateways, as it follows from the controller's status, for
+//! `status` and `top` alike: whether each tenant has its promise, how much of the programs' I/O
+//! passes gates, the state of each peer, and warnings with the commands that help.
 
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;

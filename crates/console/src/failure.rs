@@ -1,4 +1,5 @@
-//! Failures of commands: a message for people or as JSON for programs, and the exit code.
+//! Failures of commands: a message for people or as JSON for programs, and the exit code. If the
+//! reader of the output has closed the pipe, the command ends with success and without a message.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Start and end of the controller daemon.
+//! The controller daemon: its start (state directory, policy store, listeners, HTTP), its reaction
+//! to signals, and its end.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,8 @@
-//! One peer's connection to the controller, from its hello to its end: who the peer is and what it
-//! may be is decided here, and its messages go to the machine's task.
+//! One connection to the controller, from its hello to its end.
+//!
+//! A connection without a hello in time, without a permit ([`crate::permits`]) or with a hello that
+//! its peer may not send ([`crate::identity`]) is refused. Operators are then answered one request
+//! at a time; all other peers are handed to the machine.
 
 use std::fmt;
 use std::io::IoSlice;

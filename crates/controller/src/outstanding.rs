@@ -33,8 +33,8 @@ impl OutstandingFile {
         Ok(Self { folder, unstored: None })
     }
 
-    /// What the last run stored; nothing if there was none. A file that cannot be read is refused:
-    /// a controller that took it for an empty one would give out rates twice.
+    /// The rates that the last run stored; nothing if there was none. A file that cannot be read is
+    /// refused: a controller that took it for an empty one would give out rates twice.
     pub(crate) fn load(&self) -> Result<Outstanding, StateError> {
         let path = self.folder.path().join(FILE);
         let refused = |error| StateError::Refused { path: self.folder.path().into(), error };

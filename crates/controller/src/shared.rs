@@ -3,8 +3,9 @@
 //! Clients of the HTTP port may request the status without a limit. Each reply occupies the thread
 //! that also distributes tokens for a moment, and with many tenants tens of milliseconds of a
 //! processor. So a reply is made once for all clients that wait for it, and never more than one at
-//! a time. It is never older than the request. After each one passes as much time as it took: the
-//! replies to one kind of request take half of a processor at most, with any number of clients.
+//! a time. It is never older than the request. After each reply there is a pause as long as the
+//! reply took. So the replies to one kind of request take half of a processor at most, with any
+//! number of clients.
 
 use std::future::Future;
 

@@ -10,8 +10,8 @@
 //! connections:
 //!
 //! - [`shm::Shm`] copies at once, as fast as the processor does.
-//! - [`model::Model`] does the same after the time that a NIC would have taken, of which
-//!   there is one for all clients: guarantees have nothing to do before something is short.
+//! - [`model::Model`] does the same after the time that a NIC would have taken. All clients share
+//!   the modelled NIC, so that there is a scarce capacity to divide.
 //!
 //! To clients on other machines the node sends addresses and a key instead, and RNICs carry their
 //! operations out (`verbs`, with the feature of that name).

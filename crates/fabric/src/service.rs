@@ -17,7 +17,7 @@ pub use tidegate_proto::data::{Command, Fault, PartState, Stay};
 use crate::buffer::Buffer;
 use crate::reactor::{Ready, Registrar};
 
-/// A storage node.
+/// A storage node, to the code that brings it requests.
 pub trait Service: Send + Sync {
     /// Opens a session. Jobs that are not finished within [`Session::submit`] go to `sink`.
     fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session>;

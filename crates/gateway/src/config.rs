@@ -1,4 +1,5 @@
-//! Configuration of a gateway, and the errors that keep it from starting.
+//! Configuration of a gateway (its listeners, limits and TLS), and the errors that keep it from
+//! starting.
 
 use std::io;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
-//! One client's connection: received bytes become requests, and replies become bytes to write.
+//! One NBD client's connection: its handshake, its requests and their replies. It checks the volume
+//! and the tenants that the client may use, finds the tenant and class of each request, and raises
+//! a barrier ([`crate::barriers`]) when a client disconnects before its writes are done.
 //!
-//! The worker does not read from a connection at its limit of requests in flight; the client's
-//! socket fills up, and the client waits. Bytes that were read before are held until there is
-//! headroom. A request is in flight from when its head has arrived until the kernel has taken the
-//! reply ([`tidegate_algo::allocation::memory_budget`]). So a client that does not read its replies
-//! reaches its share, and is not read from either.
+//! While a connection is at its limit of requests in flight, the worker does not read from it: the
+//! client's socket fills up, and the client waits. A request is in flight from the arrival of its
+//! head until the kernel has taken the reply ([`tidegate_algo::allocation::memory_budget`]). So a
+//! client that does not read its replies is not read from either.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};

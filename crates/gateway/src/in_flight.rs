@@ -1,4 +1,4 @@
-//! Requests in flight at nodes: their buffers, and the connections that wait for the answers.
+//! NBD requests in flight at nodes: their buffers, and the connections that wait for the answers.
 //!
 //! `proto::gateway` decides how a request is split and when its reply is complete. This module adds
 //! the bytes that each sub-request carries, and the position of the bytes in each reply. A request

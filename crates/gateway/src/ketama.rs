@@ -43,7 +43,7 @@ pub struct Server {
     pub weight: u32,
 }
 
-/// The circle.
+/// The circle of hash positions, with the points of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ketama {
     /// Where on the circle, and which node; in this order.

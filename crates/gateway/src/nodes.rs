@@ -2,19 +2,14 @@
 //! unless a barrier holds it back.
 //!
 //! **Links.** A [`LinkKind`] is a class, and whether requests are long (beyond 64 KiB). A node of
-//! another process has a link for each kind that it has been sent, so a long request does not delay
-//! short ones, and all packets of a connection have the code point of one class. The *main* link,
-//! for short requests of class medium, is opened at the start. While the link of a kind is not up,
-//! its jobs use the link of class medium, and while that is down, any other ([`siblings`]). A job
-//! waits for a link only if its node has none that is up. A node in this process is called
-//! directly.
+//! another process has a link for each kind that it was sent, so a long request does not delay
+//! short ones, and a connection's packets have the code point of one class. The *main* link is that
+//! of short requests of class medium. While the link of a kind is down, its jobs use that of class
+//! medium, or else any other ([`siblings`]). A job waits only if its node has no link that is up.
 //!
-//! **Barriers.** After a client has disappeared, its last writes may still be carried out. A
-//! barrier ([`crate::barriers`]) then stands before the parts that they change; jobs for these
-//! parts are held until it is lowered, and fail if a link stays down for too long.
-//!
-//! Jobs for a part whose node may have lost acknowledged writes fail here, and each job is given
-//! its tenant's costs at other nodes.
+//! **Barriers.** After a client has disappeared, its last writes may still be carried out. While a
+//! barrier ([`crate::barriers`]) stands before their parts, jobs for these parts are held; they
+//! fail if a link stays down for too long.
 
 mod siblings;
 mod there;

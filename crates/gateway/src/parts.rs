@@ -11,9 +11,8 @@
 //! list of a part only grows, so the recorded number names the incarnation that the session relies
 //! on, also where it becomes known only later: a session that is opened while the node is away
 //! relies on the incarnation that the part has when the node is back. No worker has to go through
-//! the sessions.
-//! Each flush carries that incarnation, and the node compares. A part in memory has no data of an
-//! earlier incarnation at all, so every request that relies on one fails.
+//! the sessions. Each flush carries that incarnation, and the node compares. A part in memory has
+//! no data of an earlier incarnation at all, so every request that relies on one fails.
 //!
 //! A volume is refused as a whole while a part is refused by its node, or while parts have reported
 //! different UUIDs or generations. An unreachable node refuses nothing: requests to it wait, and

@@ -3,8 +3,8 @@
 //!
 //! While no recording is under way, a worker reads one number for each batch of answers. During
 //! one, workers append to one buffer, a batch at a time under its lock. The gateway's agent takes
-//! it whenever the controller asks. What does not fit is counted. A recording ends by itself when
-//! the controller has not asked for [`LEASE`], and with the connection to it.
+//! it whenever the controller asks. Requests that do not fit are counted. A recording ends by
+//! itself when the controller has not asked for [`LEASE`], and with the connection to it.
 
 use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};

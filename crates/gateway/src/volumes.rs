@@ -20,7 +20,7 @@ impl VolumeIndex {
     pub(crate) const POOL: Self = Self(0);
 }
 
-/// All volumes.
+/// All volumes of a gateway, with the nodes of their parts.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     volumes: Vec<(Volume, Layout)>,

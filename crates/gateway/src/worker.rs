@@ -3,6 +3,10 @@
 //! Each time it wakes up it reads once from every client that has sent bytes, sends each node one
 //! batch of jobs, and writes to each client with one system call. So the busier it is, the less a
 //! request costs. Jobs that nodes finish later arrive as messages.
+//!
+//! A worker also accepts clients, within the limits of its server ([`limits`]), starts TLS on their
+//! connections, closes clients whose handshake takes too long, passes new owner tables to them, and
+//! at the gateway's end fails the requests that are not finished in time.
 
 use std::collections::VecDeque;
 use std::io;

@@ -11,9 +11,9 @@
 //! *pool*; clients read their grants, take from the pool and write *reports*. Each word names its
 //! period, and counts for nothing in another, so nothing that is late can do harm.
 //!
-//! [`Port`] is a client's engine. It is a [`RemoteMemory`](crate::one_sided::RemoteMemory) in front
-//! of one, and lets through what has a token. [`Monitor`] is the data node's, and needs a
-//! connection, too: the pool is changed by connections only.
+//! [`Port`] is a client's engine: a [`RemoteMemory`](crate::one_sided::RemoteMemory) in front of
+//! another one, which passes on the operations that have a token. [`Monitor`] is the data node's
+//! monitor. It needs a connection, too, because only connections change the pool.
 //!
 //! The paper's monitor sends each client a message when a period begins, and another when it is to
 //! report. Here clients read their grants when a period is over by their own clocks, and report as

@@ -4,7 +4,8 @@
 //! Clients get, put and delete values of up to 4 KiB by one-sided operations alone. They take no
 //! locks, as a client may stop or die between any two operations. A read of more than a word can
 //! show half of a write, so clients must see to it that no torn value is ever returned; that a get
-//! takes one read wherever possible; and that two who insert the same key leave one of it.
+//! takes one read wherever possible; and that two clients that insert the same key leave one entry
+//! for it.
 //!
 //! # Model
 //! The index has buckets of eight slots, and a slot is one word. A key's hash chooses two buckets;

@@ -13,8 +13,7 @@
 //! A peer says hello; the controller compares versions, lets the part that leads the peer accept or
 //! refuse it, and notes the connection ([`crate::session`]). A peer has one connection: a later
 //! hello of the same peer ends the earlier one; if that is another process's, with a refusal. A
-//! message of a kind that does not fit the hello is
-//! ignored.
+//! message of a kind that does not fit the hello is ignored.
 //!
 //! The caller calls [`Controller::poll_output`] until it is empty after each of the other calls,
 //! and [`Controller::on_deadline`] at [`Controller::next_deadline`]. It performs outputs in their
@@ -324,7 +323,7 @@ impl Controller {
         self.collector.on_closed(gateway, self.stats.gateway(gateway));
     }
 
-    /// An operator records: see [`crate::message::Request::Record`].
+    /// An operator records: see [`crate::message::OperatorRequest::Record`].
     ///
     /// # Errors
     /// If no gateway is connected, another operator records, or the recording has ended.

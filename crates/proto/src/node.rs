@@ -2,7 +2,7 @@
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
 //! time, in the order of its [discipline](tidegate_algo::scheduling::scheduler). A controller sends
-//! the tenants, the count up to which each is served in a period, and, if it likes, the discipline;
+//! the tenants, the count up to which each is served in a period, and optionally the discipline;
 //! gateways send the service of tenants at other nodes. The node answers the controller's questions
 //! with the service so far and the demand that it expects ([`tidegate_algo::capacity::estimate`]).
 //! Nothing that the controller does or fails to do keeps the node from serving:
@@ -11,8 +11,8 @@
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
 //!   until it begins; those of the present one hold from the moment they come.
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
-//!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant of which no
-//!   grant ever said what it may is then let through. The first grant ends this.
+//!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant that never
+//!   had a grant is then not limited. The first grant ends this.
 //! - **A new plan** is one of which anything but the discipline differs, for a controller that lost
 //!   its state may give the same revision to another. It keeps the requests, the slots and the
 //!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves

@@ -2,9 +2,9 @@
 //!
 //! # Problem
 //! An operator wants to know what a change of the policy would do before it is applied. The answer
-//! depends on the load: who asked for what, when, and at which node. That load has to get from a
-//! running cluster into a file and from there into a simulation, which may run on another machine,
-//! weeks later.
+//! depends on the load: the requests of each client, their times and their nodes. That load has to
+//! get from a running cluster into a file and from there into a simulation, which may run on
+//! another machine, weeks later.
 //!
 //! # Format
 //! A recording is lines of text. The first one is `tidegate recording 1`, with the version. Fields
@@ -41,7 +41,8 @@
 //! # Way
 //! Gateways record into a bounded buffer while the controller asks them to, and send it with each
 //! question ([`Batch`]); [`collector`] makes lines of it for the operator who asks the controller.
-//! Each question renews a lease of [`LEASE`]: whoever dies, recording ends by itself.
+//! Each question renews a lease of [`LEASE`]: if the operator, the controller or a gateway dies,
+//! recording ends by itself.
 //!
 //! # What is left out
 //! Requests to pools, whose keys decide where they go; the order of requests between gateways
@@ -145,7 +146,7 @@ pub struct End {
     pub failed: u64,
 }
 
-/// One line.
+/// One line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// The first one.

@@ -62,7 +62,8 @@ pub enum Output {
     Notice(String),
 }
 
-/// A stage.
+/// A stage as a state machine: its session with the controller, its rules, its rates and their
+/// leases.
 #[derive(Debug)]
 pub struct Machine {
     info: StageInfo,

@@ -11,8 +11,8 @@
 //! replaced, the last reading of the old one is added to all of the new one. How a new one is
 //! known:
 //!
-//! - A gateway says when its process began, and no other incarnation of it says the same.
-//! - A node that says hello with no plan is another process than one that had reported counts of a
+//! - A gateway reports the time at which its process began, which differs between its incarnations.
+//! - A node whose hello names no plan is another process than a node that had reported counts of a
 //!   plan.
 //! - A meter that stands lower than before is another one: a tenant was taken out of the policy and
 //!   came back between two readings.

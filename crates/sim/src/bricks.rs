@@ -10,9 +10,9 @@
 //! Brick, coordinator and stream are the paper's words for node, gateway and tenant. A brick is the
 //! node's machine of the live system before an array of disks ([`Array`](crate::device::Array)); a
 //! coordinator keeps the account that a live gateway keeps
-//! ([`Elsewhere`](tidegate_algo::scheduling::dsfq::Elsewhere)), and says in each request what its
-//! stream was served elsewhere; weights and promises come from the controller's machine. The world
-//! moves requests and messages, and counts.
+//! ([`Elsewhere`](tidegate_algo::scheduling::dsfq::Elsewhere)), and reports in each request the
+//! service that its stream has had elsewhere; weights and promises come from the controller's
+//! machine. The world moves requests and messages, and counts.
 //!
 //! # Load
 //! As Postmark in the paper: a thread has one request outstanding, of any size between two, and

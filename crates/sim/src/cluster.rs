@@ -4,8 +4,7 @@
 //! Nodes and controller are the state machines of the live system. The simulation gives them time
 //! and messages, performs their outputs, and counts. Clients send their requests straight to the
 //! nodes, as in the pShift paper; gateways and networks are not simulated here. Messages between
-//! nodes and controller take the time that their link says, and whatever else the link does to
-//! them.
+//! nodes and controller take the time of their link, which may also lose, repeat or delay them.
 //!
 //! Without control, the same controller runs with a policy without promises: every node serves its
 //! tenants in turn.

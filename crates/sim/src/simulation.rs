@@ -1,8 +1,8 @@
 //! Fault injection: one controller and its peers in virtual time, with lost messages and crashes.
 //!
-//! **Problem.** Storage nodes, bricks and data nodes differ in their loads and devices. What can
-//! happen to them is the same: messages are lost, late, doubled and overtaken, links are cut, and
-//! processes die, hang, stop for a while and start again.
+//! **Problem.** Storage nodes, bricks and data nodes differ in their loads and devices. The same
+//! faults can happen to all of them: messages are lost, late, doubled and overtaken, links are cut,
+//! and processes die, hang, stop for a while and start again.
 //!
 //! **Model.** A [`Simulation`] has one queue of events, a controller, and a host for each peer: its
 //! process while one runs, and its link to the controller. A kind of simulation ([`Peers`]) adds

@@ -5,14 +5,14 @@
 //! know before what each tenant will have then. A model of the cluster would have to be trusted;
 //! but the cluster is made of machines without I/O, which can be run again on the same requests.
 //!
-//! **Model.** The cluster file says the nodes, volumes and gateways; the policy is any policy; the
+//! **Model.** The cluster file has the nodes, volumes and gateways; the policy is any policy; the
 //! load is a recording ([`tidegate_proto::recording`]). A request is split by the gateway's machine
 //! over the stripes of its volume, goes to the queues of the nodes' machines, and is let through as
-//! these and the controller's machine decide. A device serves what is let through, as [`Service`]
-//! says: as many requests at a time as it is said to, each for a time that is fixed, or varies as
-//! the cluster file's `model` does. Messages take no time, but for one that is the same for all
-//! requests. [`fit`] finds these times from a recording. Large requests are served in pieces, as at
-//! a live node.
+//! these and the controller's machine decide. A device serves the requests that are let through
+//! ([`Service`]): a given number at a time, each for a time that is fixed, or varies as the cluster
+//! file's `model` does. Messages take no time, but for one that is the same for all requests.
+//! [`fit`] finds these times from a recording. Large requests are served in pieces, as at a live
+//! node.
 //!
 //! **When a request is made.** The recording shows when a request came, and not why. There are two
 //! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it
@@ -27,8 +27,8 @@
 //! 5,000 requests per second and was limited to 2,000, the twin shows the service that it would get
 //! if it took all that it can.
 //!
-//! **What is told.** For each tenant and policy the [`TenantReport`]; the recording itself is
-//! reported in the same way, so that the policy in force then tells how good the twin is.
+//! **Results.** For each tenant and policy the [`TenantReport`]; the recording itself is reported
+//! in the same way, so that the policy in force then tells how good the twin is.
 //!
 //! **What is left out.** How the time that gateways, networks and threads take varies: each request
 //! has the same ([`Plan::transit`]); requests to pools; writes that are cut while others pass;

@@ -1,4 +1,5 @@
-//! The processes that use a segment, and the kernel's counts of their reads and writes.
+//! The processes that use a segment: those that have registered, as `/proc` shows them, and whether
+//! others may still join; and the kernel's counts of the bytes that they have read and written.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

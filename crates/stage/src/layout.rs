@@ -291,7 +291,7 @@ pub enum GateKind {
     Transform = 4,
 }
 
-/// A gate.
+/// A gate in the segment.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct GateCell {

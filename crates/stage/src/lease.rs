@@ -2,8 +2,8 @@
 //!
 //! A request takes a *slot* of the queue, arrives there, and waits until it is dispatched. From
 //! then on it has a *permit*: a lease on one of the `depth` slots in service. It gives the permit
-//! back when it is done. Which requests wait, which are in service, and who is next is the queue's
-//! state (`algo::scheduling::queue`), which is changed as a whole and without a lock
+//! back when it is done. The queue's state (`algo::scheduling::queue`) has the requests that wait,
+//! those in service, and the next one; it is changed as a whole and without a lock
 //! (`algo::concurrent::versioned`).
 //!
 //! ```text

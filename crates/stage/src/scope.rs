@@ -5,8 +5,8 @@
 //! integer.
 //!
 //! A program that uses this library and runs under the shim as well has two copies of this module.
-//! The shim's is the one that matters, because it sees the system calls, so scopes are handed to it
-//! where it is there.
+//! Only the shim sees the system calls. So under the shim, this library passes scopes on to the
+//! shim's copy.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;

@@ -1,8 +1,8 @@
 //! Segments: shared memory that an agent creates and every process of a stage maps.
 //!
-//! A segment is a file in a directory in memory that only its user may enter. A process that
-//! attaches to it checks that the segment belongs to the same release. The kernel shows whether any
-//! other process still maps it.
+//! A segment is a file in a directory in memory that only its user may enter, or private memory of
+//! one process and its forks. A process that attaches to it checks that the segment belongs to the
+//! same release. The kernel shows whether any other process still maps it.
 
 use std::io;
 use std::ops::Deref;

@@ -2,11 +2,11 @@
 //!
 //! A request takes its tokens before it waits, so that requests go in the order in which they came.
 //! If its process is killed meanwhile, the tokens are lost: a tenant whose programs are killed a
-//! thousand times would pay for a thousand requests that nobody made. So a request that waits has a
-//! *cell* in the segment with its tokens and its position in line, and a *lease* on it. Its thread
-//! renews the lease each time it checks, ten times a second. Whoever else waits, or the agent of
-//! the stage, *sweeps* the table: a lease that was not renewed for [`ASLEEP`] ends, and the tokens
-//! go back to the bucket.
+//! thousand times would pay for a thousand requests that were never made. So a request that waits
+//! has a *cell* in the segment with its tokens and its position in line, and a *lease* on it. Its
+//! thread renews the lease each time it checks, ten times a second. Other waiting threads, or the
+//! agent of the stage, *sweep* the table: a lease that was not renewed for [`ASLEEP`] ends, and the
+//! tokens go back to the bucket.
 //!
 //! ```text
 //!          register            renew               end: the request goes
@@ -62,7 +62,7 @@ fn has_ended(lease: u64, now: Time) -> bool {
     now.since(since) > ASLEEP
 }
 
-/// A request's cell.
+/// The cell of a waiting request: its tokens, its position in line, and its lease.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     cell: &'a WaiterCell,

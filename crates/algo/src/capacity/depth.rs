@@ -35,7 +35,7 @@
 //! Left out: requests with a reservation are not held back, and wait for each other at a full
 //! device. Reads and writes have one limit. A tenant whose requests with a reservation have many
 //! sizes is bounded by the longest. A device that slows down for all makes requests slow; the limit
-//! is small until probes have told that.
+//! is small until probes show that.
 
 use tidegate_model::{Span, Time};
 

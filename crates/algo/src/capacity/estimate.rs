@@ -2,8 +2,8 @@
 //!
 //! pShift distributes tokens by two unknown numbers (§III-D): how much a node will be able to serve
 //! in the rest of the period, and how much of it each tenant will request. The paper extrapolates
-//! both from the last interval between two distributions, and leaves better estimators open. These
-//! are its own, with the three cases in which it would go wrong.
+//! both from the last interval between two distributions, and leaves better estimators open. The
+//! estimators here are those of the paper, corrected for the three cases in which they go wrong.
 //!
 //! # Capacity
 //! The work completed in an interval shows what a device *can* do only while it was *busy*, with as

@@ -1,10 +1,10 @@
 //! Access control of a gateway: the tenants that a client may act for.
 //!
 //! # Problem
-//! A gateway serves volumes and pools to anyone who reaches its listener. A client that opens the
-//! export `db@oltp` acts for the tenant `oltp` and uses up its reservation. Two files have to allow
-//! that: the cluster file lists the tenants for which a volume may be opened, and the policy lists
-//! the clients that may act for a tenant.
+//! A gateway serves volumes and pools to every client that reaches its listener. A client that
+//! opens the export `db@oltp` acts for the tenant `oltp` and uses up its reservation. Two files
+//! have to allow that: the cluster file lists the tenants for which a volume may be opened, and the
+//! policy lists the clients that may act for a tenant.
 //!
 //! # Mechanism
 //! [`may_open`] decides when an export is opened, [`may_use`] for each tenant that requests of a

@@ -1,7 +1,8 @@
 //! QRDMA: DCQCN in which a flow with more than its promise slows down more.
 //!
 //! # Problem
-//! The one of [`crate::congestion::qtcp`], for senders that have a rate and no window.
+//! The problem is that of [`crate::congestion::qtcp`], here for senders that have a rate and no
+//! window.
 //!
 //! # Mechanism
 //! Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End QoS for Emerging Storage

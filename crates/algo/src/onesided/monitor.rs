@@ -25,10 +25,11 @@
 //!
 //! And in both there is a *throttle* before the pool. It is open while no client with tokens to use
 //! is behind its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and
-//! in between open by as much as is left of the way: the node is slower than Ω says, or others are
-//! in the way, and pool tokens would only add to it. This is what keeps promises within a period;
-//! the next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
-//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
+//! in between open by as much as is left of the way: the node is slower than Ω, or operations of
+//! other clients are in the way, and pool tokens would only add to the line. This is what keeps
+//! promises within a period; the next one's Ω is [`capacity`](super::capacity)'s business. A client
+//! that does not get on in [`HOPE`] of this is held up by something else, and is not waited for
+//! until the next period.
 //!
 //! For instance: a node does 13 operations in a millisecond, four clients want all they can get,
 //! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until

@@ -10,11 +10,11 @@
 //! The length of the next poll follows the last sleeps, as the poll of a halted virtual processor
 //! does in KVM. A sleep shorter than `limit` could have been a poll: the next one is twice as long,
 //! [`FIRST`] at first, `limit` at most. After a longer sleep the next poll has no length. A polling
-//! worker yields its processor between two looks. Where a yield takes longer than [`YIELD_MAX`],
-//! another thread has run: there are more threads than processors, and a poll delays the one that
-//! it waits for. Then no poll begins for a pause of [`PAUSE_MIN`]. Where another thread has run
-//! again within [`RELAPSE`] of a pause, the next pause is twice as long, up to [`PAUSE_MAX`]; an
-//! interrupt looks the same, but comes more rarely.
+//! worker yields its processor between two checks for requests. Where a yield takes longer than
+//! [`YIELD_MAX`], another thread has run: there are more threads than processors, and a poll delays
+//! the one that it waits for. Then no poll begins for a pause of [`PAUSE_MIN`]. Where another
+//! thread has run again within [`RELAPSE`] of a pause, the next pause is twice as long, up to
+//! [`PAUSE_MAX`]; an interrupt looks the same, but comes more rarely.
 //!
 //! # Bound
 //! One poll takes at most `limit`, and one yield more. A worker whose requests come at intervals

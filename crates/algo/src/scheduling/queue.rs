@@ -20,11 +20,11 @@
 //! # Fair order
 //! Start-time fair queueing (Goyal, Vin and Cheng, 1996) with a depth (Jin, Chase and Kaur, 2004).
 //! A request of cost *c* and weight *w* is *c / w* long. A flow's *start tag* is the sum of its
-//! requests' lengths so far: its next request starts there. The waiting request with the
-//! smallest start tag enters service, and its flow moves on by *c / w*. *Virtual time* is the start
-//! tag of the request that entered last. A flow that comes back after a pause starts at virtual
-//! time, not where it stopped, so waiting at home earns no credit. When no request is left, virtual
-//! time moves up to the leader, so that no flow brings a debt into the next busy time.
+//! requests' lengths so far: its next request starts there. The waiting request with the smallest
+//! start tag enters service, and its flow moves on by *c / w*. *Virtual time* is the start tag of
+//! the request that entered last. A flow that comes back after a pause starts at virtual time, not
+//! where it stopped, so a pause earns no credit. When no request is left, virtual time moves up to
+//! the leader, so that no flow brings a debt into the next busy time.
 //!
 //! The papers give each request its tags when it arrives. Here a tag belongs to a flow and moves
 //! when a request is dispatched. The order is the same: a request that arrives behind another one

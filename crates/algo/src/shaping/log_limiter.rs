@@ -1,4 +1,4 @@
-//! Bounds the log lines that a stranger can cause.
+//! Rate limit on log lines: it bounds the lines that unidentified clients can cause.
 //!
 //! # Problem
 //! A log line per refused client, half handshake or malformed request lets any process that reaches

@@ -1,4 +1,5 @@
-//! `tidegate up`: the daemons, in the foreground.
+//! `tidegate up`: runs the controller, the nodes, the gateways and the data nodes of a cluster, or
+//! some of them, in the foreground.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

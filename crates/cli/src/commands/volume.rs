@@ -1,5 +1,5 @@
-//! `tidegate volume`: creates, grows, shows and clears the parts of volumes on the stores of this
-//! machine.
+//! `tidegate volume`: creates and grows volumes, shows the identity and faults of their parts, and
+//! clears stored errors, on the stores of this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Shared memory behind a modelled NIC.
 //!
 //! # Problem
-//! Shared memory is limited by the processors of those who copy. Guarantees for one-sided access
-//! are about another limit: the data node's NIC, which all clients share, while each has a
+//! Shared memory is limited by the processors of the clients, which copy. Guarantees for one-sided
+//! access are about another limit: the data node's NIC, which all clients share, while each has a
 //! smaller one of its own. And the imitation must not need a process at the data node.
 //!
 //! # Model

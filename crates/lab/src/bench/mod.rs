@@ -2,8 +2,8 @@
 //! the same work.
 //!
 //! Every case is a [`Row`]. A peer is measured in the same run and in turns with ours ([`window`]);
-//! where that cannot be, its field is empty and a reason says why. Numbers of another day or
-//! another machine are in no row.
+//! where that is impossible, its field is empty, and the row has the reason. No row has numbers of
+//! another day or another machine.
 
 use std::path::Path;
 

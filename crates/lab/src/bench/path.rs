@@ -5,7 +5,8 @@
 //! becomes slower for all of them: Tidegate with gateway and node in one process, Tidegate with
 //! both in processes of their own, and nbdkit's memory plug-in. Under Tidegate a policy is in
 //! force, with a reservation, a weight and a limit that is not reached. At depth 1 both processors
-//! sleep between requests and a run says how fast the machine wakes up; so the least depth is 4.
+//! sleep between requests, and a run measures how fast the machine wakes up; so the least depth is
+//! 4.
 //!
 //! Then both servers serve unencrypted and encrypted clients over TCP ([`tls`]).
 //!

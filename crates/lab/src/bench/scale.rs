@@ -1,7 +1,7 @@
 //! The cost of a large cluster of which little is active: 10,000 tenants on 64 nodes, of which one
 //! in a hundred sends requests to its one node. The controller and the nodes are the machines that
-//! ship, in one thread and on a virtual clock; messages are encoded and decoded. What is counted is
-//! processor time, so other load of the machine does not matter; the sockets are left out.
+//! ship, in one thread and on a virtual clock; messages are encoded and decoded. The bench counts
+//! processor time, so other load of the machine does not matter; sockets are left out.
 
 use tidegate_model::Span;
 

@@ -1,9 +1,9 @@
-//! Measures work of a few nanoseconds: in many short windows. Windows that were disturbed are
+//! Measures work of a few nanoseconds, in many short windows. Windows that were disturbed are
 //! dropped, and the median of the rest counts.
 //!
 //! A window is two milliseconds of calls, so short that most windows fall between two time slices
-//! of a busy machine. Whether one did is the kernel's to say: it counts how often a thread was
-//! taken off its core and how long it then waited to get back. Contestants take turns, a window
+//! of a busy machine. The kernel shows whether a window did: it counts how often a thread was taken
+//! off its core and how long it then waited to get back. Contestants take turns, a window
 //! each, so that a machine that becomes slower becomes slower for all of them.
 //!
 //! The kernel does not see another virtual machine on the same core. So before each round of

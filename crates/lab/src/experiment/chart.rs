@@ -1,5 +1,5 @@
-//! A chart of one set-up: bandwidth over time as in the paper's figure 10, and below it a strip
-//! for each tenant that says when it had its promise.
+//! A chart of one set-up: bandwidth over time as in the paper's figure 10, and below it a strip for
+//! each tenant that shows when its promise was kept.
 //!
 //! A picture is SVG that stands in the report. Colours are the report's: elements name what they
 //! are (`i1`, `promise`, `missed`), and its style sheet paints them for light and dark screens.

@@ -1,9 +1,9 @@
 //! Processes that the experiment starts, and ends.
 //!
-//! Each is the leader of a group of its own, so that a Ctrl-C on the terminal reaches only us, and
-//! we end the others in order. They are ended by their numbers: first asked, then, if they do not
-//! end, killed with everything below them. If we are killed ourselves, the kernel asks them to end
-//! ([`tether`]).
+//! Each process leads a process group of its own, so a Ctrl-C on the terminal reaches the
+//! experiment alone, which then ends the processes in order. It sends each a signal to end, and
+//! kills those that do not end, with all processes below them. If the experiment is killed itself,
+//! the kernel sends that signal ([`tether`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

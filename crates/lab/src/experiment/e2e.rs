@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A figure is one scenario or a few, each with the congestion controls that the paper compares,
-//! and one module here. The scenario says all that the paper does and, where it is silent, what was
-//! chosen; nothing is chosen here. Each claim prints the paper's numbers and order. Where another
-//! result is known, the reason stands beside the claim.
+//! and one module here. The scenario has all parameters that the paper gives and, where it gives
+//! none, those that were chosen; the modules choose nothing. Each claim prints the paper's numbers
+//! and order. Where another result is known, the reason stands beside the claim.
 
 use serde_json::Value;
 use tidegate_model::Span;

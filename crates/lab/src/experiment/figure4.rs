@@ -2,11 +2,10 @@
 //!
 //! Threads call a stage of their own process in a closed loop, each in its own channel with one
 //! no-op gate, as in the paper. Two things differ. The paper's no-op copies the content of a
-//! request
-//! into its result; ours leaves content alone, so requests are measured three times: decided on
-//! their metadata, handed over with their content, and with content that a gate transforms
-//! (encryption, which touches every byte once). And a number is the median of many short stretches
-//! that nothing disturbed ([`pace`]) instead of the mean of ten long runs.
+//! request into its result; ours leaves content alone, so requests are measured three times:
+//! decided on their metadata, handed over with their content, and with content that a gate
+//! transforms (encryption, which touches every byte once). And a number is the median of many short
+//! stretches that nothing disturbed ([`super::pace`]) instead of the mean of ten long runs.
 
 use std::hint::black_box;
 use std::thread;

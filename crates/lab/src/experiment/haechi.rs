@@ -6,9 +6,9 @@
 //!        (embedded)      └────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
-//! The model of the RNICs has two numbers, which are read off figures 6 and 7; figure 8 is
-//! what it is checked by. Whatever the other figures show is predicted. `numbers` puts all that the
-//! paper prints beside what the model gives.
+//! The model of the RNICs has two numbers, which are read off figures 6 and 7; figure 8 checks the
+//! model. The results of all other figures are predictions. `numbers` puts all that the paper
+//! prints beside what the model gives.
 //!
 //! Where the model is known to disagree with the paper, the reason stands beside the claim.
 

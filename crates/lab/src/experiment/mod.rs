@@ -1,11 +1,11 @@
 //! The experiments of `tidegate-lab demo` and `tidegate-lab repro`.
 //!
 //! The main one is PAIO §9.3 (figure 10): four tenants with different promises read from one disk,
-//! three times over, and only who shares out the disk differs. A [`plan`] says who reads what and
-//! when. For each *set-up* ([`setup`]) fio processes are started under what holds them: control
-//! groups, or Tidegate as a user would run it. A [`witness`] that knows nothing of Tidegate counts
-//! what the disk reads for each; a [`recording`] keeps it, a [`score`] judges it, and a [`report`]
-//! shows it.
+//! three times: without control, under static limits, and under Tidegate. A [`plan`] has each
+//! tenant's promise, work and start. In each *set-up* ([`setup`]) the tenants are fio processes, in
+//! control groups or under Tidegate as a user would run it. A [`witness`] that is independent of
+//! Tidegate counts the bytes that the disk reads for each tenant; a [`recording`] keeps these
+//! counts, a [`score`] judges them, and a [`report`] shows them.
 //!
 //! ```text
 //!   plan ──▶ setup ──▶ recording ──▶ score ──▶ summary, report, verdict
@@ -14,8 +14,9 @@
 //!         fio, fio, …   witness: /proc/<pid>/io, four times a second
 //! ```
 //!
-//! [`figure4`] is another: what a stage costs in the process that calls it. [`pshift`] and [`dsfq`]
-//! have those of a cluster.
+//! [`figure4`] measures the cost of a stage in the process that calls it. [`pshift`], [`dsfq`],
+//! [`haechi`] and [`e2e`] have the experiments of the other papers, [`end_to_end`] the demo of the
+//! whole way of a request, and [`verdict`] judges the claims of all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! Measures the call rate of an operation of nanoseconds, on a machine that other programs use.
 //!
 //! Threads call without pause and note, every millisecond, how often they did and how much time of
-//! a processor they had. Afterwards those milliseconds are looked for in which every thread had its
-//! processor all the time; there, and only there, is what they did together what they can do
-//! together. Of these the median counts. Where there are more threads than processors there are no
-//! such milliseconds: then what they did for the time that they had is what counts.
+//! a processor they had. Only those milliseconds count in which every thread had its processor all
+//! the time: they show the rate of which the threads together are capable. The result is their
+//! median. With more threads than processors there are no such milliseconds; then the result is the
+//! number of calls by the processor time that the threads had.
 
 use std::thread;
 

@@ -7,10 +7,10 @@
 //!  instances of the solver ──▶ solver: figures 5, 6, 7 ────────────┘
 //! ```
 //!
-//! A scenario says who is promised what and who asks for what. [`simulated`] runs it in the
-//! simulated world; [`live`] runs the same scenario, scaled to this machine, on nodes in this
-//! process with a controller beside it, and counts what was answered. Both give an
-//! [`ClusterReport`](tidegate_sim::cluster::ClusterReport), and [`judge`] does not know which.
+//! A scenario has the tenants' promises and their load. [`simulated`] runs it in the simulated
+//! world; [`live`] runs the same scenario, scaled to this machine, on nodes in this process with a
+//! controller beside it, and counts what was answered. Both return a
+//! [`ClusterReport`](tidegate_sim::cluster::ClusterReport), and [`judge`] treats the two alike.
 //!
 //! Figures 1 and 2 of the paper are drawings. Each other figure gives some claims, a table for the
 //! terminal, and a picture.

@@ -1,8 +1,8 @@
 //! A probe of disk latency: small reads without a limit, and the time of the longest of them.
 //!
 //! A disk that stands still for fifty milliseconds takes a twentieth of a second from every tenant,
-//! and no share of it can be kept in that second. The pulse tells such a second from one in which a
-//! tenant was held back.
+//! and no share of it can be kept in that second. The probe distinguishes such a second from one in
+//! which a tenant was held back.
 
 use std::fs::{File, OpenOptions};
 use std::io;

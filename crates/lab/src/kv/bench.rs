@@ -1,4 +1,5 @@
-//! `tidegate-lab kv`: what each client does, and one table of all reports.
+//! `tidegate-lab kv`: starts clients of a data node with the given load, and shows one table of all
+//! reports.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `tidegate-lab load`: a load that does not wait for the server.
+//! `tidegate-lab load`: a load generator whose requests are due at times that do not depend on the
+//! server's replies.
 //!
 //! ```text
 //! schedule   when requests are due and what they are about        pure

@@ -1,4 +1,4 @@
-//! The server under load, as an address.
+//! The address of the server under load: its protocol, and a Unix socket or host and port.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! A thread that keeps some connections busy.
+//! A thread of the load generator, which sends the requests of some connections and receives their
+//! replies.
 //!
 //! It reads the clock once per round, sends whatever is due in one write per connection, and waits
 //! in the kernel until the next request is due or an answer comes. It is never late on purpose:

@@ -1,5 +1,5 @@
-//! From TOML to a [`Cluster`]: each thing by itself, and then whether it has a place beside the
-//! ones before it.
+//! Parser of a cluster file, from TOML to a [`Cluster`]: each node, volume, pool and gateway is
+//! checked by itself, and then for conflicts with those before it.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,5 +1,5 @@
-//! From TOML to a [`Policy`]: first the shape (serde, with the place of every value kept), then the
-//! meaning, one small function for each thing that a policy holds.
+//! Parser of a policy file, from TOML to a [`Policy`]: first the shape (serde, with the place of
+//! every value kept), then the meaning, one small function for each thing that a policy holds.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

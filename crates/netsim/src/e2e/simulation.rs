@@ -1,9 +1,6 @@
-//! The state of an end-to-end simulation, and its reactions to events.
-//!
-//! [`E2eSim`] has the applications with their connections, the flows, the network and the servers.
-//! Applications make requests; their commands, data and responses are messages of flows; servers
-//! submit requests to devices. At intervals it also updates the promised rates of flows, and
-//! samples the series of the report.
+//! The state of an end-to-end simulation, and its reactions to events: applications make requests,
+//! whose commands, data and responses are messages of flows; servers submit them to devices. At
+//! intervals it updates the promised rates of flows, and samples the series of the report.
 
 use std::collections::VecDeque;
 

@@ -3,10 +3,9 @@
 //! # Model
 //! An access is 64 to 256 B and takes 300 to 800 ns (the end-to-end paper, section 4.4; the memory
 //! that could be bought took 305 ns to read at random when no other access did: Yang et al., FAST
-//! 2020). Consecutive bytes lie in one bank, then in
-//! the next; a bank serves one access at a time, in the order in which they come, each for a time
-//! that is uniform between two bounds. An access that goes on into other banks needs all of them
-//! and is done when the last one is.
+//! 2020). Consecutive bytes lie in one bank, then in the next; a bank serves one access at a time,
+//! in the order in which they come, each for a time that is uniform between two bounds. An access
+//! that goes on into other banks needs all of them and is done when the last one is.
 //!
 //! For example with 4 banks of 256 B and 500 ns each: accesses to the bytes 0, 256 and 1024 at the
 //! same moment are done after 500, 500 and 1,000 ns, because the first and the last share a bank.

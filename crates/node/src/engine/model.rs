@@ -1,4 +1,5 @@
-//! A device of known speed, for experiments: it does what another engine does, and takes its time.
+//! A device of known speed, for experiments: another engine carries out the work, and each
+//! completion is delayed to the modelled time.
 //!
 //! # Model
 //! One server that takes `1 / rate` per unit of cost, give or take `variance` percent, drawn
@@ -7,12 +8,12 @@
 //!
 //! # Mechanism
 //! One thread sleeps until the next is due. A sleep on a virtual machine ends some 60 µs late, and
-//! much later on a busy one; with it comes the next request from the node's queue. To count from
-//! there would make the device slower than it is to be: at 20 000 a second and a depth of one, 60
-//! µs would halve the rate. But a queue that was not empty means that the device was not idle. So
-//! work that is dispatched after a completion starts where the last work ended, however late it is
-//! by the clock, and only work that arrives at an idle device starts now. As long as requests wait
-//! the rate is exact over any time much longer than one lateness.
+//! much later on a busy one, and only then the node dispatches the next request. If its service
+//! began at that moment, the device would be too slow: at 20 000 a second and a depth of one, 60 µs
+//! would halve the rate. But a queue that was not empty means that the device was not idle. So work
+//! that is dispatched after a completion starts where the last work ended, however late it is by
+//! the clock, and only work that arrives at an idle device starts now. As long as requests wait the
+//! rate is exact over any time much longer than one lateness.
 
 use std::cell::Cell;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! The I/O priority of plain calls, which is their thread's.
+//! The I/O priority of plain calls, which the kernel takes from the calling thread.
 
 use tidegate_model::Class;
 

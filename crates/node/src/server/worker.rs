@@ -1,4 +1,6 @@
-//! A worker thread of a storage node, with the connections of gateways that it serves.
+//! A worker thread of a storage node, with the connections of gateways that it serves: it accepts
+//! them, passes finished jobs to their connections, sends signs of life to gateways that wait, and
+//! at the node's end waits until they have their replies.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,9 @@
 //! Table of the open parts of volumes, by number.
 //!
-//! A job may be done if its range lies within the part, its incarnation is current, and no failed
-//! sync or missing file prevents it ([`OpenedPart::check`]). A failed sync is stored before it is
-//! reported to any client, and changes the part's incarnation.
+//! A job may be done if its range lies within the part and the part's files are at their paths. A
+//! job that must be durable also requires that no sync has failed, and a flush that the part still
+//! has the incarnation on which its client relies ([`OpenedPart::check`]). A failed sync is stored
+//! before it is reported to any client, and changes the part's incarnation.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

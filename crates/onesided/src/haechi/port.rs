@@ -5,13 +5,13 @@
 //! one whatever the operation: none moves more than a block. On the way there is a comparison and a
 //! decrement; all else happens by the clock.
 //!
-//! A [`GUARD`] before a period ends by its own clock, a client begins to read its grant until that
-//! is a new one, often at first. Its next period begins when the new grant is there, so the clocks
-//! of both sides are set by each other once a period. A client that finds a new grant may not know
-//! how long the grant has stood there, or may read that its period began before the client came. It
-//! then reads the grant once a tick until it has seen one come. Old tokens are void a [`GUARD`]
-//! after the end. A pool that shows a later period than the client's is another reason to read the
-//! grant.
+//! A [`GUARD`] before a period ends by its own clock, a client begins to read its grant, often at
+//! first, until it finds a new one. Its next period begins when the new grant is there, so the
+//! clocks of both sides are set by each other once a period. A client that finds a new grant may
+//! not know how long the grant has stood there, or may read that its period began before the client
+//! came. It then reads the grant once a tick until it has seen one come. Old tokens are void a
+//! [`GUARD`] after the end. A pool that shows a later period than the client's is another reason to
+//! read the grant.
 //!
 //! The monitor may have given up a client that was away for longer than [`AWAY`] (stopped, or its
 //! thread waited for a processor), or whose reports do not arrive. Such a client reports, then

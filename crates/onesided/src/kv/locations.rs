@@ -28,7 +28,7 @@ const NOTHING: CachedLocation = CachedLocation { tag: 0, slot: 0, word: IndexSlo
 #[repr(align(64))]
 struct Set([CachedLocation; WAYS]);
 
-/// The table.
+/// A client's location cache.
 #[derive(Debug)]
 pub(super) struct Locations {
     sets: Vec<Set>,

@@ -6,9 +6,9 @@
 //! far below a bucket's burst. And a small decrease that is not worth a message is sent after all
 //! where the sum, or the sum of one tenant, needs it.
 //!
-//! Stages of other hosts need more, because their links are slow and may be cut without a notice.
-//! What such a stage has given up counts as its own until it has answered (`Bucket::bound`), and no
-//! other stage is given more than the bounds of all leave. So the rates in force add up to the
+//! Stages of other hosts need more, because their links are slow and may be cut without a notice. A
+//! rate that such a stage gives up counts as its own until it has answered (`Bucket::bound`), and
+//! no other stage is given more than the bounds of all leave. So the rates in force add up to the
 //! budget or less, whatever happens to messages; a share moves from host to host in one round trip
 //! and the wait of a settlement.
 //!

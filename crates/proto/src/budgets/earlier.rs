@@ -4,9 +4,9 @@
 //! go on with their rates until their leases end, and then with their safe rates.
 //!
 //! **Mechanism.** Across runs the controller keeps the length of leases, and what the safe rates of
-//! each tenant's stages add up to ([`Outstanding`]). A stage that returns says in its hello what it
-//! has ([`Held`]). Until the longest lease of the earlier run is over, all of the budget counts as
-//! used but for what returned stages had, so rates move among these alone. From then on the safe
+//! each tenant's stages add up to ([`Outstanding`]). A stage that returns reports its rates in its
+//! hello ([`Held`]). Until the longest lease of the earlier run is over, all of the budget counts
+//! as used but for what returned stages had, so rates move among these alone. From then on the safe
 //! rates of stages that have not returned are kept, as those of a lost stage are: one entry for
 //! each tenant stands for all of its absent stages.
 //!

@@ -3,8 +3,8 @@
 //! # Mechanism
 //! A report has the time that requests of each channel waited in all, and the time at each of the
 //! tenant's own buckets. A bucket counts as the tenant's *limit* while the rates of all its stages
-//! add up to that limit, else as its *share*. What is left of the channels' time was spent at
-//! gates that the policy adds to channels.
+//! add up to that limit, else as its *share*. The rest of the channels' time was spent at gates
+//! that the policy adds to channels.
 //!
 //! A stage counts a wait at the gate a moment before it counts the same wait at the channel, and
 //! its report reads the two at different moments. The time that gates are *ahead* is carried to

@@ -2,9 +2,9 @@
 //!
 //! # Problem
 //! A group has a reservation and a limit, and its tenants have promises inside them. The limit
-//! bounds the sum of their service over all nodes. What one of them does not use of the
-//! reservation is for the others of the group, before tenants outside. Counts are per period, so a
-//! tenant may begin to ask when others have used the group's promise.
+//! bounds the sum of their service over all nodes. Reservation that one of them does not use goes
+//! to the others of the group, before tenants outside. Counts are per period, so a tenant may begin
+//! to ask when others have used the group's promise.
 //!
 //! # Mechanism
 //! Before tokens are divided over nodes, each distribution divides what a group has left over its

@@ -18,9 +18,9 @@
 //! | [`ToNode::Renew`] | | the next period begins with the counts of the last lease |
 //! | | [`FromNode::Granted`] | they do |
 //!
-//! A node that rests looks at the beginning of each distribution whether a request has come. If so
-//! it says [`FromNode::Awake`] and is asked at once; it repeats that until it is asked. Three rules
-//! keep that safe:
+//! A node that rests checks at the beginning of each distribution whether a request has come. If
+//! so, it sends [`FromNode::Awake`], again and again until the controller asks it for a report.
+//! Three rules keep that safe:
 //!
 //! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and has only the
 //!   differences from it. A node takes it if that is the last lease that it took, and otherwise

@@ -7,8 +7,8 @@
 //!
 //! Demand is estimated in units of cost, because these say how many pieces wait for the device. The
 //! other amounts follow from the mix of the requests that came recently: with twelve units, three
-//! operations and 1.5 MiB, four expected units are one operation and 512 KiB. Requests that wait
-//! count with what they are.
+//! operations and 1.5 MiB, four expected units are one operation and 512 KiB. Waiting requests
+//! count with their own operations and bytes.
 
 use alloc::vec::Vec;
 

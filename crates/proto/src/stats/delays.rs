@@ -3,7 +3,7 @@
 //!
 //! # Problem
 //! A client that waits wants to know the cause and the remedy. A number of milliseconds gives
-//! neither, and a guess is worse than none: only counted facts are told.
+//! neither, and a guess is worse than no answer: an answer has counted facts only.
 //!
 //! # Mechanism
 //! Nodes count for which rule requests waited ([`tidegate_model::waits`]), and are read once a
@@ -11,7 +11,7 @@
 //! where it held most, the other tenants there with their amounts, and a remedy:
 //!
 //! - **limit**: whether the limit was used up over all nodes, or was met by bursts. The tenant's
-//!   demand without it is unknown, and is not told.
+//!   demand without the limit is unknown, and is not reported.
 //! - **reservation**: the tenants whose reservations were served there, and how much can still be
 //!   reserved.
 //! - **turn**: the tenants that took turns with it, its part of their weights, and the service that

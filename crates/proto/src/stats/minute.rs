@@ -45,7 +45,7 @@ impl AddAssign for Doing {
     }
 }
 
-/// A node's work.
+/// A node's work in the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     /// The time that was observed.

@@ -87,7 +87,7 @@ pub(super) struct PathMeter {
 }
 
 impl PathMeter {
-    /// Takes a reading. What the first one has may be of any time.
+    /// Takes a reading. The counts of the first reading may be of any time.
     pub(super) fn read(&mut self, now: Time, stands: PathTimes) {
         let last = self.last.replace(stands);
         let growth = last.map_or(PathTimes::default(), |last| stands.since(&last));

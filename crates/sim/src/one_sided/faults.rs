@@ -15,10 +15,10 @@
 //!   [`FaultScenario::slack`].
 //! - *Every feasible reservation is met*, in each period of the calm: of each client that always
 //!   has something to do, or requests evenly more than it reserved.
-//! - *All of the node is used*, if those who always have something to do could use it although one
-//!   of them waits for tokens: 99 % of what it can do, but for what the ends of a period hide
-//!   ([`FaultScenario::usable`]) and what clients with nothing to do yield when it is too late
-//!   ([`FaultScenario::late`]). If tokens are not paced it may be 15 % less.
+//! - *All of the node is used*, if the clients that always have something to do could use it
+//!   although one of them waits for tokens: 99 % of what it can do, but for what the ends of a
+//!   period hide ([`FaultScenario::usable`]) and what clients with nothing to do yield when it is
+//!   too late ([`FaultScenario::late`]). If tokens are not paced it may be 15 % less.
 //!
 //! All of these follow from the mechanism but two. First, at most one client waits at a time as a
 //! rule, and not with certainty: each waits 5 ms at most, 1.2 times that if the pool was empty, at

@@ -11,8 +11,8 @@
 //!
 //! 1. waits for its client's earlier operations, then takes 1/`client` there;
 //! 2. stands in line at the data node, then takes 1/`node`; there it happens;
-//! 3. is known to be done to its client after `round_trip`, all of which is counted here: who is
-//!    first is the same wherever it is counted.
+//! 3. is known to be done to its client after `round_trip`, all of which is counted here, because
+//!    the order of operations does not depend on where it is counted.
 //!
 //! The line is in order of arrival; round robin over the clients; or shared, which is a fluid that
 //! flows to all clients that have something in it at equal rates. The time at the link is the

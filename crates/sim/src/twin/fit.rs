@@ -2,9 +2,9 @@
 //! own recording best.
 //!
 //! # Problem
-//! A cluster file says how fast a node is where an operator has declared it. For a disk nobody has;
-//! and the time that gateways, threads and networks take stands nowhere. But a recording that was
-//! made under a policy that is known shows both, mixed with the waits that the policy caused.
+//! A cluster file has the speed of a node only where an operator has declared it, which is rare for
+//! disks; and no file has the time that gateways, threads and networks take. But a recording that
+//! was made under a policy that is known shows both, mixed with the waits that the policy caused.
 //!
 //! # Method
 //! The load is replayed under the policy that was in force, with some times, and compared with what

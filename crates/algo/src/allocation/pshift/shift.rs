@@ -1,5 +1,5 @@
-//! Moving tokens: along paths of length one while reading the buckets in order, and along paths of
-//! any length by levels (Algorithm 5).
+//! pShift's movement of tokens between servers: along paths of length one while reading the buckets
+//! in order, and along paths of any length by levels (Algorithm 5).
 
 mod prefetch;
 use super::{Configuration, Share, start};

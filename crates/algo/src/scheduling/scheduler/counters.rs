@@ -1,4 +1,5 @@
-//! Counts of a scheduler's slots, to be read: they decide nothing here.
+//! Counters of a scheduler's tenants, by slot, for reports; no decision of the scheduler depends on
+//! them.
 
 use tidegate_model::Time;
 use tidegate_model::waits::Waits;

@@ -1,4 +1,6 @@
-//! State of one tenant in a scheduler: its place in the order, and its counters.
+//! State of one tenant in a scheduler: its token accounts, whether its next request may go and in
+//! which phase ([`TenantState::eligibility_at`]), its place in the order, its waiting times, and
+//! its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 

@@ -1,5 +1,5 @@
 //! An RDMA device, and its registered memory, completion queues and queue pairs. Each object owns
-//! what it needs, so that nothing is taken down while another stands on it: registered memory,
+//! the objects that it needs, so that none is destroyed while another uses it: registered memory,
 //! queues and queue pairs hold the device.
 
 use std::ffi::{CStr, c_int};

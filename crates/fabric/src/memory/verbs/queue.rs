@@ -1,8 +1,8 @@
 //! One queue pair of a client, and what is under way on it.
 //!
-//! Operations have places in a ring, in the order in which they were taken. A queue pair works in
-//! order, so what is under way is always one range of the ring, of which the RNIC has the
-//! beginning (`done` to `handed`) and the next flush will hand over the rest (to `taken`).
+//! Operations have slots in a ring, in the order in which they were taken. A queue pair works in
+//! order, so what is under way is always one range of the ring, of which the RNIC has the beginning
+//! (`done` to `handed`) and the next flush will hand over the rest (to `taken`).
 
 use tidegate_onesided::data_node::rnic::{Endpoint, QueueAddress};
 

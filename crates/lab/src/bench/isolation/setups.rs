@@ -1,5 +1,5 @@
-//! The gates and their peers: what stands between the tenants and the device, in setups that take
-//! turns.
+//! The setups of the isolation benchmark: starts and ends each gate, or its peer, between the
+//! tenants and the device.
 
 use std::ffi::OsString;
 use std::fs;

@@ -210,7 +210,8 @@ impl World {
         sim.cpu_ns += cpu_ns() - begun;
     }
 
-    /// Passes messages on until there are none. Who sends one encodes it, who receives it decodes.
+    /// Passes messages on until there are none. The sender encodes each message, and the receiver
+    /// decodes it.
     fn exchange(&mut self) {
         loop {
             let mut is_over = true;

@@ -2,9 +2,9 @@
 //!
 //! The same file identifies tenants for a controller and for the simulation: an application is the
 //! tenant of its name, has that one's class, and a part of every link by that one's weight. That is
-//! what weights are in a policy: what is left goes to those who want more, by weight, whatever
-//! their classes; and a class is what requests are tagged with, by which queues of switches and
-//! drives distinguish them. So the paper's weights of classes are not used. *Example*: `oltp`
+//! the meaning of weights in a policy: free capacity goes to tenants with further demand, by weight
+//! and not by class. A class is a part of the tag of each request, by which queues of switches and
+//! drives distinguish requests. So the paper's weights of classes are not used. *Example*: `oltp`
 //! (high, 300), `report` (high, 100) and `backup` (low, 100) make 3 : 1 : 1 while all three send,
 //! and 3 : 1 of `oltp` and `backup` while `report` does not.
 //!

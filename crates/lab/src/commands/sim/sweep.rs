@@ -1,9 +1,9 @@
 //! Many runs at once: a scenario at the points of a grid, and with some seeds at each.
 //!
 //! A run is one thread; points are what runs on all processors. Each point is a simulation of its
-//! own with streams of random numbers of its own, so what comes out does not depend on how many run
-//! at a time, nor on which is done first: rows are in the order of the grid. All points are read
-//! before the first one runs, so a value that makes no sense is not found out after an hour.
+//! own with its own streams of random numbers. So the results do not depend on how many points run
+//! at a time or which ends first, and rows are in the order of the grid. All points are read before
+//! the first one runs, so a value that makes no sense is not found out after an hour.
 
 use std::io::{self, IsTerminal, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};

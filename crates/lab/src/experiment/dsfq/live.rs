@@ -5,9 +5,9 @@
 //!                                       └─────▶ nodes B and C
 //! ```
 //!
-//! It runs the scenarios of the simulation as `tidegate up` would run them, every part a
-//! process of its own, and gives what fio saw in the same form. How fast nodes are is a model's, so
-//! that shares say something of the schedulers and little of this machine.
+//! It runs the scenarios of the simulation as `tidegate up` would run them, every part a process of
+//! its own, and returns fio's results in the form of a simulated run. Nodes are as fast as a model
+//! of a device, so the shares depend on the schedulers and little on this machine.
 //!
 //! The model serves one request after the other, and a thread alone would keep it busy. So those
 //! threads whose number grows ask so many times a second each, and B and C by turns: the scenario's

@@ -8,10 +8,10 @@
 //!  clients of a data node ── engine ── memory behind an imitated network card
 //! ```
 //!
-//! At each of the four a backup without a promise asks for all that it can get. A [`plan`] says who
-//! is promised what, and which gates an act has. The [`testbed`] starts what an act needs, and
-//! [`loads`] put it under load. Each load's own account ([`series`]) is compared with its promise
-//! ([`score`]).
+//! At each of the four gates a backup without a promise requests all that it can get. A [`plan`]
+//! has the tenants' promises, and the gates that are on in each act. The [`testbed`] starts what an
+//! act needs, and [`loads`] put it under load. Each load's own account ([`series`]) is compared
+//! with its promise ([`score`]).
 
 use std::fs;
 use std::path::PathBuf;

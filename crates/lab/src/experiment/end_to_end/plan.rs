@@ -1,8 +1,8 @@
 //! End-to-end demo, its plan: the promises, the tenants, and the gates that are on in each act.
 //!
 //! # The numbers
-//! Rates are small: two processors that do other work besides shall deliver them, so that only
-//! gates decide who gets what. Each node imitates a device of [`NODE_IOPS`] on top of real files,
+//! Rates are so small that two processors can deliver them beside other work. So only gates decide
+//! how much each tenant gets. Each node imitates a device of [`NODE_IOPS`] on top of real files,
 //! and the data node a network card of [`MEMORY_IOPS`]: a run on a fast disk would measure the
 //! processor. From 40 to 80 % of each capacity is promised; the rest is for tenants that ask for
 //! more.

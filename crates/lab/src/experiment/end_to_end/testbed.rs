@@ -1,5 +1,5 @@
 //! All of the run's processes: memcached, and for each act the cluster, the controller and the
-//! mounted file system. What is missing on this machine is named before anything starts.
+//! mounted file system. Programs that this machine lacks are named before anything starts.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,6 +1,6 @@
 //! pShift paper, figure 9 (experiment 4) and the run with 200 tenants: tenants move between nodes,
-//! and ask each of them as fast as they are answered. Simulated at the paper's rates; what the
-//! controller and its nodes say to each other is measured live.
+//! and ask each of them as fast as they are answered. Simulated at the paper's rates; the messages
+//! between the controller and its nodes are measured live.
 
 use serde_json::json;
 use tidegate_sim::cluster::ClusterReport;

@@ -60,7 +60,7 @@ impl Default for SlotSnapshot {
     }
 }
 
-/// One operation.
+/// One get, put or delete.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) kind: TaskKind,

@@ -6,12 +6,11 @@
 //!
 //! # Effects of a busy machine
 //! Clients sleep until an operation completes. A client that wakes up late has read less meanwhile,
-//! which says nothing about the control. Each client reports the sum of its lateness. A period is
+//! for a reason that is not the control's. Each client reports the sum of its lateness. A period is
 //! *quiet* if no client was late by more than [`LATE`], in it or in the one before, and its length
-//! was not off by as much.
-//! Only quiet periods count, where there are enough, and a run goes on for a third as long again
-//! for them. All processes ask to go first, which root may: together they need less than one
-//! processor.
+//! was not off by as much. Only quiet periods count, where there are enough, and a run goes on for
+//! a third as long again for them. All processes ask to go first, which root may: together they
+//! need less than one processor.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
