@@ -20,7 +20,7 @@ pub mod tree;
 
 /// How long a condition may take to come true. Everything that scenarios wait for happens within
 /// milliseconds; this is for a machine that does ten other things.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -80,7 +80,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn poll(poller: &Poller, patience: Duration) -> Vec<u64> {
         let mut numbers = Vec::new();

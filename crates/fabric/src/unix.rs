@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn pair() -> (MessageLink<Reply>, MessageLink<Reply>) {
         let (ours, theirs) = Stream::pair().unwrap();

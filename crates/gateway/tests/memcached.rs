@@ -45,11 +45,11 @@ impl Memcached {
     }
 
     fn connect(&self) -> UnixStream {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match UnixStream::connect(&self.socket) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
                     return stream;
                 }
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
@@ -214,7 +214,7 @@ fn the_daemons_answer_as_one_server_does() {
     let gateway = gateway_before(&nodes);
     let Address::Unix(path) = &gateway.pools()[0] else { panic!("it was to be a path") };
     let (one, client) = (one.connect(), UnixStream::connect(path).unwrap());
-    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
     let outcome = runner.run(&prop::collection::vec(request(), 1..30), |requests| {
         let requests = [vec!["flush_all\r\n".to_owned()], requests].concat();

@@ -13,7 +13,7 @@ use tidegate_stage::transform::{Keys, TransformError};
 use tidegate_stage::{Request, Settings, StageAgent};
 
 /// How long a child may take before it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn agent() -> StageAgent {
     let socket = "/nonexistent/controller.sock".into();

@@ -22,7 +22,7 @@ use tidegate_proto::pages::Pages;
 use tokio::sync::oneshot;
 
 /// How long anything may take before a test gives up; far more than it ever needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A policy with two tenants; rounds are short so that tests are.
 pub(crate) const POLICY: &str = r#"

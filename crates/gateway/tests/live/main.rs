@@ -27,7 +27,7 @@ use tidegate_model::{Bytes, CostModel, NodeId};
 use memory::Memory;
 
 /// How long something may take that takes no time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A gateway with two nodes and three volumes: `plain` on the first node, `striped` on both, and
 /// `rom` on the second, which is only read.

@@ -16,7 +16,7 @@ const FULL_MIB: u64 = 8;
 /// The room in a directory for files of ours, in MiB; none if the file system does not say.
 fn room_mib(directory: &Path) -> Option<u64> {
     let all = rustix::fs::statvfs(directory).ok()?;
-    Some((u128::from(all.f_bavail) * u128::from(all.f_frsize) >> 20) as u64)
+    Some(((u128::from(all.f_bavail) * u128::from(all.f_frsize)) >> 20) as u64)
 }
 
 /// Refuses a directory with less room than `needed` MiB; `option` names another one.

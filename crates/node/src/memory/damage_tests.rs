@@ -25,7 +25,7 @@ use tidegate_proto::codec::{Decoder, encode};
 use super::{Config, Running, start};
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A data node that has no controller: operators come in.
 struct Bed {

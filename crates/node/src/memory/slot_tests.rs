@@ -14,7 +14,7 @@ use tidegate_proto::codec::{Decoder, encode};
 use super::{Config, Running, start};
 
 /// How long an answer may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A data node with this many slots, that has no controller: operators come in.
 struct Bed {

@@ -14,7 +14,7 @@ use tidegate_node::volumes::{self, Creation, PartPlan, PartStore};
 use tidegate_node::{Config, Running, Store};
 
 /// How long anything may take before it counts as not happening.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node in memory that listens at `node` in the folder.
 pub(crate) fn config(folder: &Path) -> Config {
