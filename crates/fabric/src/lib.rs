@@ -15,6 +15,8 @@ pub mod clock;
 pub mod controller;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[allow(unsafe_code, reason = "the kernel writes credentials to memory")]
+pub mod peer_credentials;
 pub mod place;
 #[cfg(feature = "cluster")]
 pub mod poller;

@@ -19,6 +19,8 @@ use tidegate_model::Origin;
 
 pub use address::{Address, AddressError};
 
+use crate::peer_credentials;
+
 /// How long a TCP peer may be silent before the first keep-alive probe, and between probes.
 const PROBE: Duration = Duration::from_secs(3);
 
@@ -70,7 +72,7 @@ impl Socket {
 
     pub(crate) fn origin(&self) -> io::Result<Origin> {
         match self {
-            Self::Unix(stream) => Ok(Origin::User(sockopt::socket_peercred(stream)?.uid.as_raw())),
+            Self::Unix(stream) => Ok(Origin::User(peer_credentials::of(stream)?.uid)),
             Self::Tcp(stream) => Ok(Origin::of_address(stream.peer_addr()?.ip())),
         }
     }

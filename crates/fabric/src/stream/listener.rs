@@ -10,10 +10,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::net::sockopt::{set_socket_passcred, socket_peercred};
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::process::geteuid;
 
 use super::{Address, Stream};
+use crate::peer_credentials::{self, PeerCredentials};
 use crate::socket::Socket;
 use crate::tls::Guard;
 use crate::trusted::{Folder, Purpose, TrustError, TrustProblem};
@@ -42,7 +43,7 @@ pub enum BindError {
         /// The address.
         address: Address,
         /// The process, if the kernel reports it.
-        pid: Option<i32>,
+        pid: Option<u32>,
     },
     /// A file that is no socket has the path.
     NoSocket(PathBuf),
@@ -219,9 +220,8 @@ impl Listener {
 
     fn admit(&self, socket: Socket) -> io::Result<Stream> {
         if let (Socket::Unix(_), true) = (&socket, self.access.own_user_only) {
-            let peer = socket_peercred(&socket)?;
-            if !peer.uid.is_root() && peer.uid != geteuid() {
-                let (pid, uid) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
+            let PeerCredentials { pid, uid } = peer_credentials::of(&socket)?;
+            if uid != 0 && uid != geteuid().as_raw() {
                 let reason = format!("process {pid} of user {uid} may not connect here");
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
             }
@@ -269,7 +269,8 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
-            let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
+            let pid = peer_credentials::of(&stream).ok().filter(|peer| peer.pid > 0);
+            let pid = pid.map(|peer| peer.pid);
             Err(BindError::InUse { address: address(), pid })
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

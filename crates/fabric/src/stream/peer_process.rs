@@ -25,10 +25,10 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
 use tidegate_proto::message::ProcessId;
 
 use super::{Kind, Stream};
+use crate::peer_credentials;
 use crate::socket::Socket;
 
 /// The most processes that are looked at for one client: more than shells in shells need.
@@ -48,7 +48,7 @@ pub struct Lineage {
 pub fn lineage(stream: &Stream) -> Option<Lineage> {
     let (process, descriptor) = connected(stream)?;
     let Kind::Plain(Socket::Unix(socket)) = &stream.0 else { return None };
-    let uid = sockopt::socket_peercred(socket).ok()?.uid.as_raw();
+    let uid = peer_credentials::of(socket).ok()?.uid;
     let (_, mut parent) = stat(process.pid)?;
     let mut processes = vec![process];
     // The first process of a namespace adopts others than its own.

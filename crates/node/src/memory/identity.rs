@@ -5,29 +5,23 @@ use std::io;
 use std::os::fd::AsFd;
 
 use nix::unistd::{Uid, User};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
+use tidegate_fabric::peer_credentials::{self, PeerCredentials};
 use tidegate_onesided::data_node::ClientIdentity;
 use tidegate_proto::controller::Peer;
 
 /// The process at the other end. The look-up of its user's name may go over a network.
 pub(super) fn of(socket: impl AsFd) -> io::Result<ClientIdentity> {
-    let peer = socket_peercred(socket)?;
-    let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
+    let PeerCredentials { pid, uid } = peer_credentials::of(socket)?;
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let process = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let process = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     Ok(ClientIdentity {
-        peer: Peer {
-            uid,
-            pid: pid.cast_unsigned(),
-            user: user.map_or(String::new(), |it| it.name),
-            ..Peer::default()
-        },
+        peer: Peer { uid, pid, user: user.map_or(String::new(), |it| it.name), ..Peer::default() },
         process,
         cgroup: informative_path(&cgroup).into(),
-        is_operator: peer.uid.is_root() || peer.uid == geteuid(),
+        is_operator: uid == 0 || uid == geteuid().as_raw(),
         certificate: None,
     })
 }

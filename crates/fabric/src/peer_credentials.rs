@@ -1,0 +1,85 @@
+//! The process and the user at the other end of a Unix socket, by the kernel (`SO_PEERCRED`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The process that connected or listened, as it was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Its number; zero if it is not in our namespace of processes, as outside of a container.
+    pub pid: u32,
+    /// Its user, by number.
+    pub uid: u32,
+}
+
+/// Asks the kernel. rustix does so, too, but has no number for a process of another namespace, and
+/// then returns an error.
+///
+/// # Errors
+/// If that is no socket. Of a socket that is not a Unix socket the numbers say nothing.
+pub fn of(socket: impl AsFd) -> io::Result<PeerCredentials> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both pointers are to live values, and `length` is the size of the first.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    match answer {
+        0 => Ok(PeerCredentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::Command;
+
+    use super::*;
+
+    /// Where this test connects to if it runs in a namespace of its own.
+    const OUTSIDE: &str = "TIDEGATE_TEST_OUTSIDE";
+    const OWN_NAME: &str = "peer_credentials::tests::\
+                            a_process_outside_of_our_namespace_has_a_user_and_no_number";
+
+    #[test]
+    fn a_process_outside_of_our_namespace_has_a_user_and_no_number() {
+        let uid = rustix::process::geteuid().as_raw();
+        if let Some(path) = std::env::var_os(OUTSIDE) {
+            let stream = UnixStream::connect(path).unwrap();
+            assert_eq!(of(&stream).unwrap(), PeerCredentials { pid: 0, uid });
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        assert_eq!(of(&stream).unwrap(), PeerCredentials { pid: std::process::id(), uid });
+        let inside = |program: &std::ffi::OsStr| {
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-current-user", "--pid", "--fork", "--"]).arg(program);
+            command
+        };
+        if !inside("true".as_ref()).status().is_ok_and(|status| status.success()) {
+            eprintln!("nothing more is tested: no namespace can be made here");
+            return;
+        }
+        let own = std::env::current_exe().unwrap();
+        let mut again = inside(own.as_os_str());
+        again.args(["--exact", OWN_NAME]).env(OUTSIDE, &path);
+        let output = again.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    }
+
+    #[test]
+    fn what_is_no_socket_is_an_error() {
+        assert!(of(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}
