@@ -2,10 +2,9 @@
 //! and the tenants that the client may use, finds the tenant and class of each request, and raises
 //! a barrier ([`crate::barriers`]) when a client disconnects before its writes are done.
 //!
-//! While a connection is at its limit of requests in flight, the worker does not read from it: the
-//! client's socket fills up, and the client waits. A request is in flight from the arrival of its
-//! head until the kernel has taken the reply ([`tidegate_algo::allocation::memory_budget`]). So a
-//! client that does not read its replies is not read from either.
+//! At its limit of requests in flight a connection is not read: the client's socket fills up, and
+//! the client waits. A request is in flight from the arrival of its head until the kernel has taken
+//! the reply ([`tidegate_algo::allocation::memory_budget`]).
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
