@@ -340,7 +340,7 @@ mod tests {
         let listener = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap();
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         let error = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap_err();
-        let pid = Some(std::process::id() as i32);
+        let pid = Some(std::process::id());
         assert!(matches!(&error, BindError::InUse { pid: found, .. } if *found == pid), "{error}");
         drop(listener);
         assert!(!path.exists());

@@ -328,7 +328,7 @@ mod tests {
         let name = "stream::peer_process::tests::a_client_outside_of_the_namespace_is_unknown";
         if let Some(path) = std::env::var_os(SERVER) {
             let listener = UnixListener::bind(path).unwrap();
-            sockopt::set_socket_passcred(&listener, true).unwrap();
+            rustix::net::sockopt::set_socket_passcred(&listener, true).unwrap();
             let stream = Stream::from(listener.accept().unwrap().0);
             let (_, sender) = receive(&stream, &mut [IoSliceMut::new(&mut [0; 8])]).unwrap();
             assert_eq!((lineage(&stream), process(&stream), sender), (None, None, Some(0)));
