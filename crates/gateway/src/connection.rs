@@ -471,7 +471,7 @@ impl worker::Client for Connection {
 
     fn make_progress(&mut self, frontend: &mut Frontend) -> Result<bool, CloseReason> {
         let before = self.out.len();
-        self.out.flush(&self.stream)?;
+        self.out.flush_early(&self.stream, !self.has_requests())?;
         self.moved += (before - self.out.len()) as u64;
         self.settle(&mut frontend.budget);
         let is_more = self.go_on(frontend);

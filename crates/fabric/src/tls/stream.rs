@@ -331,8 +331,10 @@ impl TlsState {
             }
             self.encrypted = count;
         } else if is_flushed {
-            // The caller has the same bytes in front as when they were encrypted.
-            return Ok(std::mem::take(&mut self.encrypted).min(length));
+            // The caller has the same bytes in front as when they were encrypted, or some of them.
+            let count = self.encrypted.min(length);
+            self.encrypted -= count;
+            return Ok(count);
         }
         Err(io::ErrorKind::WouldBlock.into())
     }

@@ -23,6 +23,7 @@ struct Testbed {
     /// Bytes that a side has sent and the other has not received, and how many it has sent.
     due: [VecDeque<u8>; 2],
     sent: [u64; 2],
+    flushes: u32,
 }
 
 impl Testbed {
@@ -43,6 +44,7 @@ impl Testbed {
             transit: Default::default(),
             due: Default::default(),
             sent: [0; 2],
+            flushes: 0,
         }
     }
 
@@ -58,7 +60,10 @@ impl Testbed {
 
     /// Sends what waits, and waits for what is to come.
     fn flush(&mut self, side: usize) {
-        let write = !self.outgoing[side].flush(&self.streams[side]).unwrap();
+        // In this way and the other, also after a socket that was full.
+        self.flushes += 1;
+        let is_awaited = self.flushes % 3 > 0;
+        let write = !self.outgoing[side].flush_early(&self.streams[side], is_awaited).unwrap();
         let interest = Interest { read: true, write };
         self.reactor.change(&self.streams[side], side as u64, interest).unwrap();
     }
