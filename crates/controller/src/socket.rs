@@ -68,6 +68,7 @@ impl Socket {
         Folder::make(folder, Purpose::Public).map_err(refused)?;
         remove_stale(path).await?;
         let listener = UnixListener::bind(path).map_err(failed)?;
+        tidegate_fabric::peer_credentials::refuse_descriptors(&listener);
         let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
         let made = identity(path).map_err(failed)?;

@@ -1,4 +1,5 @@
-//! The process and the user at the other end of a Unix socket, by the kernel (`SO_PEERCRED`).
+//! The process and the user at the other end of a Unix socket, by the kernel (`SO_PEERCRED`), and
+//! what that process may send besides bytes.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -36,10 +37,31 @@ pub fn of(socket: impl AsFd) -> io::Result<PeerCredentials> {
     }
 }
 
+/// Lets no client of a listening Unix socket send descriptors along with its bytes (Linux 6.16; no
+/// effect on older kernels). Whoever receives bytes closes the descriptors with them, and to close
+/// one may take as long as its sender likes: a TCP socket that lingers.
+pub fn refuse_descriptors(listener: impl AsFd) {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let is_allowed: libc::c_int = 0;
+    // SAFETY: the pointer is to a live value of the given length. A kernel that does not know the
+    // option returns an error.
+    let _ = unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const is_allowed).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::process::Command;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
     use super::*;
 
@@ -76,6 +98,29 @@ mod tests {
         let output = again.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    }
+
+    #[test]
+    fn descriptors_are_refused_and_bytes_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+        refuse_descriptors(&listener);
+        let client = UnixStream::connect(folder.path().join("s")).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let send = |with_file: bool| {
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let files = [client.as_fd()];
+            assert!(!with_file || control.push(SendAncillaryMessage::ScmRights(&files)));
+            sendmsg(&client, &[io::IoSlice::new(b"x")], &mut control, SendFlags::empty())
+        };
+        assert_eq!(send(false), Ok(1));
+        match send(true) {
+            Err(error) => assert_eq!(error, rustix::io::Errno::PERM),
+            Ok(_) => eprintln!("nothing is tested: this kernel is older than Linux 6.16"),
+        }
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&accepted, &mut byte), Ok(1));
     }
 
     #[test]

@@ -42,13 +42,14 @@ fn a_refused_version_names_both() {
     stage.send(&Hello::Stage { version: VERSION + 1, info: StageInfo::default() });
     let ToStage::Refused { version, reason, retry } = stage.receive() else { panic!("welcome") };
     assert_eq!((version, retry), (VERSION, false));
-    assert!(reason.contains("version 4") && reason.contains("version 5"), "{reason}");
+    let both = [VERSION, VERSION + 1].map(|version| format!("version {version}"));
+    assert!(both.iter().all(|version| reason.contains(version)), "{reason}");
     assert_eq!(stage.receive_or_end(), None);
     let mut operator = daemon.connect();
     operator.send(&Hello::Operator { version: VERSION + 1 });
     let Reply::Refused { version, reason } = operator.receive() else { panic!("heard") };
     assert_eq!(version, VERSION);
-    assert!(reason.contains("version 4") && reason.contains("version 5"), "{reason}");
+    assert!(both.iter().all(|version| reason.contains(version)), "{reason}");
     assert_eq!(operator.receive_or_end(), None);
 }
 

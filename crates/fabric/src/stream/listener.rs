@@ -132,6 +132,7 @@ impl Listener {
                 Folder::open(folder, Purpose::Public).map_err(refused)?;
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
+                peer_credentials::refuse_descriptors(&listener);
                 let made = identity(path).map_err(failed)?;
                 let (kind, address) = (ListenerSocket::Unix(listener, made), address.clone());
                 let listener = Self { kind, access, address, guard: None };
