@@ -325,6 +325,10 @@ impl Driver {
 
     /// Says good-bye.
     pub(crate) fn end(&mut self) {
+        if !self.machine.is_connected() {
+            // No controller counts it.
+            self.link = None;
+        }
         self.machine.on_end();
         self.act();
     }
