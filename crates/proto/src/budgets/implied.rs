@@ -135,4 +135,46 @@ mod tests {
         let found = reservations(&three, Unit::Bytes, &mixes);
         assert_eq!(found, [15 * MIB, 80 * MIB, 5 * MIB]);
     }
+
+    /// What is implied comes on top of nothing: a tenant with both has the greater, and no more
+    /// than its limit.
+    #[test]
+    fn an_own_reservation_and_a_limit_bound_what_is_implied() {
+        let tenant = |levels: &str| {
+            policy(&alloc::format!("[[tenant]]\nname = \"b\"\non.disk = {{ {levels} }}\n"))
+        };
+        let found = |policy: &Policy, bytes| {
+            reservations(policy, Unit::Bytes, &[Mix::default(), mix(bytes)])[1]
+        };
+        let both = tenant("reservation = [\"400 iops\", \"30MiB/s\"]");
+        let with = 400 * (96 << 10);
+        assert_eq!(found(&both, 96 << 10), with + with / MIX_PART, "for 37.5 MiB");
+        assert_eq!(found(&both, 64 << 10), 30 * MIB, "25 MiB are in it");
+        let limited = tenant("reservation = \"400 iops\", limit = \"32MiB/s\"");
+        assert_eq!(found(&limited, 96 << 10), 32 * MIB);
+    }
+
+    /// A group's reservation has those of its tenants in it. Of another group all are their own.
+    #[test]
+    fn a_groups_reservation_is_explicit() {
+        let group = |promise: &str| {
+            policy(&alloc::format!(
+                r#"
+                [[group]]
+                name = "g"
+                on.disk = {{ {promise} }}
+                [[tenant]]
+                name = "a"
+                group = "g"
+                on.disk = {{ reservation = "60MiB/s" }}
+                "#
+            ))
+        };
+        let large =
+            |policy: &Policy| reservations(policy, Unit::Bytes, &[mix(128 << 10), mix(1 << 20)])[0];
+        assert_eq!(large(&group("reservation = \"80MiB/s\"")), 20 * MIB);
+        let with = 300 * (128 << 10);
+        assert_eq!(large(&group("limit = \"80MiB/s\"")), with + with / MIX_PART);
+        assert_eq!(large(&group("reservation = \"65MiB/s\"")), 35 * MIB);
+    }
 }

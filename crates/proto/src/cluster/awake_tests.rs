@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::{format, vec};
 
 use proptest::prelude::*;
+use tidegate_model::policy::GateKind;
 use tidegate_model::{Iops, NodeId, PeriodNumber, Policy, Rate, Time};
 
 use super::*;
@@ -37,7 +38,12 @@ const POLICIES: [&str; 3] = [
 
 fn policy(index: usize) -> Policy {
     let head = "period = \"1s\"\nredistribute = \"200ms\"\n";
-    Policy::parse(&format!("{head}{}", POLICIES[index])).unwrap()
+    at_nodes(&format!("{head}{}", POLICIES[index]))
+}
+
+/// A policy as the cluster sees it: with the promises of the nodes' resource, if there is one.
+fn at_nodes(policy: &str) -> Policy {
+    Policy::parse(policy).unwrap().at(GateKind::Node)
 }
 
 /// A node as the controller sees it.
@@ -270,6 +276,40 @@ fn an_idle_cluster_has_no_tenant_awake() {
     }
 }
 
+/// Of a group with a promise all tenants are awake or none is, since its tokens are divided over
+/// all of them. Tenants outside rest.
+#[test]
+fn tenants_of_a_group_wake_and_rest_together() {
+    let policy = r#"
+        period = "1s"
+        redistribute = "200ms"
+        resource = [{ name = "cluster" }]
+        group = [
+            { name = "g", on.cluster = { reservation = "500 iops" } },
+            { name = "empty" },
+        ]
+        tenant = [
+            { name = "a", group = "g", on.cluster = { reservation = "300 iops" } },
+            { name = "b", group = "g" },
+            { name = "c", group = "empty" },
+        ]"#;
+    let mut sim = ClusterSim::new(false, at_nodes(policy));
+    sim.act(Act::Pass(4_000));
+    let awake = |sim: &ClusterSim| sim.cluster.accounts[0].awake.all();
+    assert_eq!(awake(&sim), [0; 0]);
+    for (tenant, expected) in [(1, vec![0, 1]), (0, vec![0, 1]), (2, vec![2])] {
+        sim.act(Act::Demand(1, tenant, 6));
+        for _ in 0..30 {
+            sim.act(Act::Pass(100));
+            assert!(awake(&sim).is_empty() || awake(&sim) == expected, "{:?}", awake(&sim));
+        }
+        assert_eq!(awake(&sim), expected);
+        sim.act(Act::Demand(1, tenant, 0));
+        sim.act(Act::Pass(3_000));
+        assert_eq!(awake(&sim), [0; 0]);
+    }
+}
+
 /// As many accounts are gone through with 2,000 tenants as with 20, of which the same 20 have
 /// demand.
 #[test]
@@ -286,7 +326,7 @@ fn cost_follows_change_and_not_size() {
             )
         };
         let tenants: String = (0..count).map(tenant).collect();
-        let mut sim = ClusterSim::new(false, Policy::parse(&tenants).unwrap());
+        let mut sim = ClusterSim::new(false, at_nodes(&tenants));
         sim.act(Act::Pass(4_000));
         let mut awake = vec![];
         for second in 0..10 {

@@ -220,3 +220,44 @@ fn divide(tokens: u64, demands: &[TenantDemand]) -> Vec<u64> {
     }
     shares
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant with a reservation in one unit alone has no part of its group's in the other unit,
+    /// and all have its limits.
+    #[test]
+    fn tenants_share_reservations_in_the_units_of_their_own() {
+        let text = r#"
+            resource = [{ name = "cluster" }]
+            [[group]]
+            name = "g"
+            on.cluster = { reservation = ["90 iops", "9MiB/s"], limit = ["95 iops", "10MiB/s"] }
+            [[tenant]]
+            name = "operations"
+            group = "g"
+            on.cluster.reservation = "9 iops"
+            [[tenant]]
+            name = "bytes"
+            group = "g"
+            on.cluster.reservation = "1MiB/s"
+            [[tenant]]
+            name = "neither"
+            group = "g"
+            [[tenant]]
+            name = "out"
+        "#;
+        let policy = Policy::parse(text).unwrap().at(GateKind::Node);
+        let found: Vec<[Pair; 2]> = policy
+            .tenants
+            .iter()
+            .map(|tenant| [Unit::Operations, Unit::Bytes].map(|unit| levels(&policy, tenant, unit)))
+            .collect();
+        let (limits, mib) = ([Some(95), Some(10 << 20)], 1 << 20);
+        assert_eq!(found[0], [(Some(90), limits[0]), (None, limits[1])]);
+        assert_eq!(found[1], [(None, limits[0]), (Some(9 * mib), limits[1])]);
+        assert_eq!(found[2], [(Some(90), limits[0]), (Some(9 * mib), limits[1])]);
+        assert_eq!(found[3], [(None, None); 2]);
+    }
+}

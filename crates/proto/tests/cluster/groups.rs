@@ -59,6 +59,27 @@ fn a_groups_limit_bounds_its_tenants_together_over_all_nodes() {
     assert!((855..=900).contains(&(a + b)), "both had {a} + {b} of 900");
 }
 
+/// Tenants of a group that ask for more than it may have divide its limit by their weights.
+#[test]
+fn the_limit_of_a_group_is_divided_by_weight() {
+    let tenants = ["a", "b"].iter().zip([100, 300]);
+    let tenants = tenants.map(|(name, weight)| {
+        format!("[[tenant]]\nname = {name:?}\ngroup = \"g\"\non.cluster.weight = {weight}\n")
+    });
+    let tenants: String = tenants.collect();
+    let policy = format!(
+        "period = \"1s\"\nredistribute = \"100ms\"\n[[resource]]\nname = \"cluster\"\n\
+         [[group]]\nname = \"g\"\non.cluster.limit = \"802 iops\"\n{tenants}"
+    );
+    let mut world = ClusterTestbed::new(&policy, 1000, 3);
+    demand(&mut world, "a", [400; 3]);
+    demand(&mut world, "b", [400; 3]);
+    world.run(Span(4 * PERIOD.0));
+    let [a, b] = ["a", "b"].map(|tenant| world.served(3, tenant));
+    assert!((190..=210).contains(&a), "a had {a} of 200");
+    assert!((580..=610).contains(&b), "b had {b} of 600");
+}
+
 /// Tenant `out` has a hundred times the weight, so tokens alone give the others their service.
 #[test]
 fn a_reservation_that_one_does_not_use_goes_to_its_group_first() {

@@ -66,10 +66,11 @@ fn a_reservation_in_operations_is_one_of_no_more_bytes_than_pieces() {
 
 /// Tenants `bytes` with so many KiB reserved and `operations` with so many operations, each alone;
 /// and `both`, with counts of its own. The reserved counts that the node compares with, in
-/// operations and in bytes, of a node of 100 operations and 1 MiB in a period.
+/// operations and in bytes, of a node of 100 operations and 1 MiB in a period of half a second.
 fn reserved_counts(bytes: u64, operations: u64, both: [u64; 2]) -> [[u64; 2]; 3] {
     let mut plan = plan(1, &["bytes", "operations", "both"], Fallback::Keep);
-    plan.capacity = [Some(100), Some(1 << 20)];
+    plan.period.0 /= 2;
+    plan.capacity = [Some(200), Some(2 << 20)];
     let reserves = [[false, true], [true, false], [true, true]];
     for (tenant, [reserves_operations, is_reserved]) in plan.tenants.iter_mut().zip(reserves) {
         tenant.bytes = Some(BytePlan { reserves_operations, is_reserved, is_limited: false });
