@@ -112,7 +112,9 @@ fn connected(stream: &Stream) -> Option<(ProcessId, OwnedFd)> {
 
 /// The process with this number, if there is one now, and the number of its parent.
 fn stat(pid: u32) -> Option<(ProcessId, u32)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // Of its first thread: that of the process has the sums of all threads, which takes longer the
+    // more a client has. Both name the same parent and start.
+    let stat = fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
     // The name, in brackets, may have any bytes. Behind it: the state, the parent, and, as the
     // twentieth, the start (proc_pid_stat(5)).
     let end = stat.iter().rposition(|byte| *byte == b')')?;

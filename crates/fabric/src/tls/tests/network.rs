@@ -62,7 +62,7 @@ impl Testbed {
     fn flush(&mut self, side: usize) {
         // In this way and the other, also after a socket that was full.
         self.flushes += 1;
-        let is_awaited = self.flushes % 3 > 0;
+        let is_awaited = !self.flushes.is_multiple_of(3);
         let write = !self.outgoing[side].flush_early(&self.streams[side], is_awaited).unwrap();
         let interest = Interest { read: true, write };
         self.reactor.change(&self.streams[side], side as u64, interest).unwrap();
