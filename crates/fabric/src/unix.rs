@@ -118,7 +118,7 @@ impl<In: DeserializeOwned> MessageLink<In> {
         }
     }
 
-    /// Ends this side once all messages are handed over, and waits until the peer has ended its own.
+    /// Ends this side once all messages are handed over, and waits until the peer has ended, too.
     ///
     /// A connection that is closed while received bytes are unread is reset, and so is one whose
     /// peer goes on writing: a peer that notices the reset first reads no message that is still

@@ -118,7 +118,7 @@ impl fmt::Display for Place {
 
 /// How long a controller on another machine may take to read the good-bye of a stage.
 #[cfg(feature = "tls")]
-const GOODBYE: std::time::Duration = std::time::Duration::from_secs(1);
+const LEAVE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The loop of an agent.
 #[derive(Debug)]
@@ -342,7 +342,7 @@ impl Driver {
             && self.machine.has_ended()
             && matches!(self.place, Place::Remote(_))
         {
-            link.leave(GOODBYE);
+            link.leave(LEAVE_PATIENCE);
         }
     }
 }
