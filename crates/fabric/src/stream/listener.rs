@@ -132,7 +132,6 @@ impl Listener {
                 Folder::open(folder, Purpose::Public).map_err(refused)?;
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
-                peer_credentials::refuse_descriptors(&listener);
                 let made = identity(path).map_err(failed)?;
                 let (kind, address) = (ListenerSocket::Unix(listener, made), address.clone());
                 let listener = Self { kind, access, address, guard: None };
@@ -158,6 +157,16 @@ impl Listener {
     #[must_use]
     pub fn behind(mut self, guard: Option<Guard>) -> Self {
         self.guard = guard;
+        self
+    }
+
+    /// Clients send no descriptors along with their bytes: for a listener at which none are taken
+    /// ([`peer_credentials::refuse_descriptors`]).
+    #[must_use]
+    pub fn refusing_descriptors(self) -> Self {
+        if let ListenerSocket::Unix(listener, _) = &self.kind {
+            peer_credentials::refuse_descriptors(listener);
+        }
         self
     }
 

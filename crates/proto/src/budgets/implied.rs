@@ -136,22 +136,14 @@ mod tests {
         assert_eq!(found, [15 * MIB, 80 * MIB, 5 * MIB]);
     }
 
-    /// What is implied comes on top of nothing: a tenant with both has the greater, and no more
-    /// than its limit.
     #[test]
-    fn an_own_reservation_and_a_limit_bound_what_is_implied() {
-        let tenant = |levels: &str| {
-            policy(&alloc::format!("[[tenant]]\nname = \"b\"\non.disk = {{ {levels} }}\n"))
-        };
-        let found = |policy: &Policy, bytes| {
-            reservations(policy, Unit::Bytes, &[Mix::default(), mix(bytes)])[1]
-        };
-        let both = tenant("reservation = [\"400 iops\", \"30MiB/s\"]");
-        let with = 400 * (96 << 10);
-        assert_eq!(found(&both, 96 << 10), with + with / MIX_PART, "for 37.5 MiB");
-        assert_eq!(found(&both, 64 << 10), 30 * MIB, "25 MiB are in it");
-        let limited = tenant("reservation = \"400 iops\", limit = \"32MiB/s\"");
-        assert_eq!(found(&limited, 96 << 10), 32 * MIB);
+    fn a_limit_bounds_what_is_implied() {
+        let limit = "on.disk = { reservation = \"400 iops\", limit = \"32MiB/s\" }";
+        let limited = policy(&alloc::format!("[[tenant]]\nname = \"b\"\n{limit}\n"));
+        let found = |bytes| reservations(&limited, Unit::Bytes, &[Mix::default(), mix(bytes)])[1];
+        let with = 400 * (64 << 10);
+        assert_eq!(found(64 << 10), with + with / MIX_PART, "25 MiB and a little");
+        assert_eq!(found(96 << 10), 32 * MIB, "in place of 37.5");
     }
 
     /// A group's reservation has those of its tenants in it. Of another group all are their own.
