@@ -11,19 +11,12 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: five facts of a period decide.
+//! *Sound*: four facts of a period decide.
 //! - *Full*: all tokens were used.
 //! - *Short*: a client had work and no token, and no tokens were left over.
 //! - *Busy*: a client was backlogged, with as many operations under way as it may, and did less
 //!   than it could have done alone in that time (by its own bound C_L): so the node was its limit.
 //! - *Held*: the monitor held back pool tokens, for a client that was behind with its reservation.
-//!
-//! - *Lined up*: for a part of the period, so many operations were in line at the node that the
-//!   monitor held back pool tokens.
-//!
-//! Lined up, the node did no more than U in that part of the period: Ω goes three quarters of the
-//! way to U divided by the part, if that is less, and never grows. That clients starved and used
-//! all tokens proves nothing then: what they issued is in the line. Otherwise:
 //!
 //! | full | short | busy | held | Ω |
 //! |---|---|---|---|---|
@@ -46,8 +39,7 @@
 //! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
 //! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
 //! by what was too much, two or three. It stays within what a period's ends hide
-//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower: with a
-//! line at the node that is no more than the monitor lets build up.
+//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower.
 
 use alloc::collections::VecDeque;
 
@@ -66,7 +58,7 @@ pub const WHOLE: u8 = 255;
 /// its end.
 const STARVED: u8 = WHOLE / 50;
 
-/// And from this part of a period on others as held back, and a line as too long.
+/// And from this part of a period on others as held back.
 const HELD: u8 = WHOLE / 16;
 
 /// And as backlogged.
@@ -120,14 +112,12 @@ pub struct Lesson<'a> {
     /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
     /// How many of them may be unused at a period's ends although all were wanted: what may be
-    /// in flight without a line that is too long, and what comes while both sides poll once.
+    /// in flight, and what comes while both sides poll once.
     pub slack: u64,
     /// Pool tokens that no client took.
     pub spare: u64,
     /// For which part of it the monitor held back pool tokens, in 255ths.
     pub held: u8,
-    /// For which part of it the line at the node was so long that pool tokens were held back.
-    pub lined_up: u8,
     /// The outcome of each client.
     pub outcomes: &'a [PeriodUsage],
 }
@@ -200,20 +190,13 @@ impl Estimator {
     }
 
     fn sound(&mut self, lesson: &Lesson<'_>, used: u64) -> u64 {
-        let Lesson { tokens, slack, spare, held, lined_up, outcomes } = *lesson;
+        let Lesson { tokens, slack, spare, held, outcomes } = *lesson;
         let is_full = used + slack >= tokens;
         let is_held = held >= HELD;
         let is_short = spare <= slack + tokens / 100
             && outcomes.iter().any(|outcome| outcome.starved >= STARVED);
         let busy = |part| outcomes.iter().any(|outcome| self.is_witness(outcome, part));
-        // The node did not do more than `used` in the time of the line.
-        let at_most = used * u64::from(WHOLE) / u64::from(lined_up).max(1);
         match (is_full, is_short) {
-            _ if lined_up >= HELD && at_most < self.capacity => {
-                self.update_step(Verdict::Lowered);
-                at_most + (self.capacity - at_most) / 4
-            }
-            _ if lined_up >= HELD => self.capacity,
             (full, true) if full || !busy(50) => {
                 self.update_step(Verdict::Raised);
                 self.capacity + self.step

@@ -8,7 +8,7 @@ const PROFILE: Profile =
     Profile { mean: 1_570_000, deviation: 10_000, local: 400_000, increment: 15_700, history: 3 };
 
 fn lesson(tokens: u64, outcomes: &[PeriodUsage]) -> Lesson<'_> {
-    Lesson { tokens, slack: 640 + tokens / 500, spare: 0, held: 0, lined_up: 0, outcomes }
+    Lesson { tokens, slack: 640 + tokens / 500, spare: 0, held: 0, outcomes }
 }
 
 /// Algorithm 1, line by line.

@@ -121,7 +121,6 @@ pub struct Monitor<F> {
     /// The period before, until its final words were read.
     closing: Option<Closing>,
     held: Span,
-    lined_up: Span,
     last_read: Time,
     /// The learned capacity as the region states it, in operations per period.
     published_capacity: u64,
@@ -159,7 +158,6 @@ impl<F: RemoteMemory> Monitor<F> {
             tick: now,
             closing: None,
             held: Span::ZERO,
-            lined_up: Span::ZERO,
             last_read: now,
             published_capacity: 0,
         };
@@ -410,11 +408,8 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     fn start_reading(&mut self, now: Time) {
-        let passed = now.since(self.last_read);
-        self.held.0 += passed.0 * u64::from(self.books.held()) / u64::from(WHOLE);
-        if self.books.is_lined_up() {
-            self.lined_up.0 += passed.0;
-        }
+        self.held.0 +=
+            now.since(self.last_read).0 * u64::from(self.books.held()) / u64::from(WHOLE);
         (self.last_read, self.seen_lease) = (now, None);
         self.read_lines(region_layout::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: region_layout::POOL, add: 0 });

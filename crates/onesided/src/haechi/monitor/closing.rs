@@ -5,17 +5,12 @@ use alloc::vec::Vec;
 
 use tidegate_algo::onesided::capacity::{Lesson, PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::LINE;
 use tidegate_model::{Span, Time};
 
 use super::{GRACE, Monitor, MonitorEvent, Summary, WRITE};
 use crate::haechi::region_layout;
 use crate::haechi::words::{self, FINALS};
 use crate::one_sided::{Operation, RemoteMemory};
-
-/// A client's final words wait so often for the line at the node: its grant does, then its report,
-/// which may have to wait for another one.
-const LINES: u64 = 3;
 
 /// A period whose final words are still to be read.
 #[derive(Clone, Debug)]
@@ -26,7 +21,6 @@ pub(super) struct Closing {
     minted: u64,
     granted: u64,
     held: u8,
-    lined_up: u8,
     /// Reservation tokens that were yielded too late to be used; then tokens that no client took.
     late: u64,
     spare: u64,
@@ -41,11 +35,7 @@ impl<F: RemoteMemory> Monitor<F> {
             self.close(events);
         }
         let length = self.settings.parameters.period.0.max(1);
-        let part = |span: Span| {
-            (u128::from(span.0.min(length)) * u128::from(WHOLE) / u128::from(length)) as u8
-        };
-        let held = part(core::mem::take(&mut self.held));
-        let lined_up = part(core::mem::take(&mut self.lined_up));
+        let held = core::mem::take(&mut self.held).0.min(length);
         let result = |number: u16| {
             let session_slot =
                 self.client_table.get(number).filter(|session_slot| session_slot.is_in)?;
@@ -56,14 +46,13 @@ impl<F: RemoteMemory> Monitor<F> {
         let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
         self.closing = Some(Closing {
             epoch: self.epoch,
-            at: now.after(GRACE).after(Span(LINES * self.books.line().0)),
+            at: now.after(GRACE),
             capacity: self.books.capacity(),
             minted: self.books.minted(),
             granted: self.books.granted(),
             late: self.books.late(),
             spare: self.books.spare(),
-            held,
-            lined_up,
+            held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             session_slots: (0..self.settings.session_slots).map(result).collect(),
             busy: (0..self.settings.session_slots).map(is_busy).collect(),
         });
@@ -89,15 +78,13 @@ impl<F: RemoteMemory> Monitor<F> {
         }
         let outcomes: Vec<_> = closing.session_slots.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        let Closing { capacity, late, spare, held, lined_up, .. } = closing;
-        let line = self.due(capacity, LINE[0]);
+        let Closing { capacity, late, spare, held, .. } = closing;
         let lesson = Lesson {
             tokens: capacity.saturating_sub(late),
-            slack: windows.min(line)
+            slack: windows
                 + self.due(capacity, Span(2 * self.settings.parameters.rules.grain.tick.0)),
             spare,
             held,
-            lined_up,
             outcomes: &outcomes,
         };
         let verdict = self.estimator.learn(&lesson);
