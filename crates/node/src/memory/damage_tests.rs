@@ -108,9 +108,6 @@ impl Bed {
     }
 }
 
-/// The least time after which a silent client is evicted: two whole periods, and parts of two more.
-const EVICTED: Duration = Duration::from_millis(200);
-
 fn answer(stream: &UnixStream) -> (ToClient, Option<OwnedFd>) {
     let (mut decoder, mut chunk, mut file) = (Decoder::<ToClient>::new(), [0; 4096], None);
     loop {
@@ -294,14 +291,13 @@ fn word(memory: &Arc<Region>, at: u64) -> u64 {
 fn pool_tokens_that_the_monitor_did_not_make_are_not_used() {
     let bed = Bed::new("shm");
     // As many as fit, whatever period runs when they are written. A client that is silent for some
-    // periods is evicted, which on a busy machine may come first: then another one goes on.
+    // periods is evicted, which on a busy machine may come first, as late periods follow each other
+    // at once: then another one goes on.
     let is_noticed = (0..10).any(|_| {
-        let came = Instant::now();
         let (end, _) = bed.come().damage_until_reported(|client| {
             let pool = word(&client.memory, region_layout::POOL);
             client.set(region_layout::POOL, pool | ((1 << 48) - 1));
         });
-        assert!(end.is_some() || came.elapsed() >= EVICTED, "the client was shut out instead");
         end.is_some()
     });
     assert!(is_noticed);
