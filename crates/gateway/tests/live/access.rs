@@ -2,18 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 
-use tidegate_fabric::stream::{Address, ListenerAccess};
-use tidegate_gateway::ketama::Server;
-use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_model::NodeId;
+use tidegate_fabric::stream::Address;
 use tidegate_wire::nbd::client::{export_data, options};
 use tidegate_wire::nbd::constants::{option, option_reply};
 
 use crate::client::Client;
 use crate::owners::{Controller, testbed};
-use crate::{PATIENCE, Testbed, eventually};
+use crate::{PATIENCE, Testbed, eventually, pool};
 
 const EPERM: u32 = 1;
 
@@ -109,24 +105,12 @@ fn before_the_policy_is_known_no_client_is_admitted_over_tcp() {
 
 #[test]
 fn keys_are_for_the_users_of_their_tenant() {
-    let testbed = testbed(|folder, config| {
-        config.pools.push(Pool {
-            address: Address::Unix(folder.path().join("cache.sock")),
-            access: ListenerAccess::PRIVATE,
-            name: "cache".into(),
-            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
-            tenant: "kv".into(),
-            value_max: VALUE_MAX_DEFAULT,
-            flush_all: true,
-        });
-    });
-    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
+    let testbed = testbed(|_, config| pool::add(config, true));
     let mut controller = Controller::start(testbed.folder.path());
     let policy = "[[tenant]]\nname = \"kv\"\n[[tenant]]\nname = \"web\"\nusers = [\"nobody\"]\n\
                   [[match]]\ntenant = \"web\"\nkey = \"session:\"\n";
     controller.apply_text(1, policy);
-    let mut client = UnixStream::connect(path).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = pool::connect(&testbed);
     let mut reply_to = |request: &str| {
         client.write_all(format!("{request}\r\n").as_bytes()).unwrap();
         let mut reply = Vec::new();

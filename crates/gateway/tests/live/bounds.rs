@@ -6,16 +6,13 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use tidegate_fabric::stream::{Address, ListenerAccess};
+use tidegate_fabric::stream::Address;
 use tidegate_gateway::Limits;
-use tidegate_gateway::ketama::Server;
-use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_model::NodeId;
 use tidegate_wire::nbd::client::{self as encode, options};
 use tidegate_wire::nbd::constants::{OPTION_MAGIC, PAYLOAD_MAX, command, option};
 
 use crate::client::{self, Client};
-use crate::{PATIENCE, Testbed, eventually, volume};
+use crate::{PATIENCE, Testbed, eventually, pool, volume};
 
 const WORKERS: usize = 2;
 
@@ -163,32 +160,15 @@ fn writes_that_do_not_arrive_take_up_bounded_memory() {
 /// A testbed with a pool on its first node.
 fn with_pool(limits: Limits) -> Testbed {
     Testbed::adapted(|config| {
-        let Address::Unix(beside) = &config.binds[0].0 else { panic!("it was to be a path") };
-        config.pools.push(Pool {
-            address: Address::Unix(beside.with_file_name("cache.sock")),
-            access: ListenerAccess::PRIVATE,
-            name: "cache".into(),
-            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
-            tenant: "kv".into(),
-            value_max: VALUE_MAX_DEFAULT,
-            flush_all: false,
-        });
+        pool::add(config, false);
         (config.limits, config.workers) = (limits, WORKERS);
     })
-}
-
-/// A client of its pool.
-fn connect(testbed: &Testbed) -> UnixStream {
-    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
-    let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 #[test]
 fn a_client_with_exactly_its_share_in_flight_is_read_from_again() {
     let testbed = with_pool(Limits { all_requests: 4, ..Limits::default() });
-    let mut client = connect(&testbed);
+    let mut client = pool::connect(&testbed);
     for _ in 0..3 {
         client.write_all(&b"get k\r\n".repeat(4)).unwrap();
         client.read_exact(&mut [0; 4 * 5]).unwrap();
@@ -198,7 +178,7 @@ fn a_client_with_exactly_its_share_in_flight_is_read_from_again() {
 #[test]
 fn a_client_is_answered_while_its_replies_become_long_and_short_again() {
     let testbed = with_pool(Limits::default());
-    let mut client = connect(&testbed);
+    let mut client = pool::connect(&testbed);
     let long = [&b"VALUE k 0 100000\r\n"[..], &[b'x'; 100_000], b"\r\nEND\r\n"].concat();
     for reply in [&b"END\r\n"[..], &long, b"END\r\n", &long] {
         testbed.nodes[0].set_reply(reply.into());
@@ -215,7 +195,7 @@ fn a_client_is_answered_while_its_replies_become_long_and_short_again() {
 fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
     let testbed = with_pool(Limits::default());
     let gateway = &testbed.gateway;
-    let connect = || connect(&testbed);
+    let connect = || pool::connect(&testbed);
     let value = vec![b'x'; 1_000_000];
     let reply = [&b"VALUE k 0 1000000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
     testbed.nodes[0].set_reply(reply);
@@ -269,7 +249,7 @@ fn silent_connections_do_not_shut_out_others() {
     let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
     let _silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
     for _ in 0..20 {
-        let mut client = connect(&testbed);
+        let mut client = pool::connect(&testbed);
         client.write_all(b"get k\r\n").unwrap();
         client.read_exact(&mut [0; 5]).unwrap();
     }
@@ -293,7 +273,7 @@ fn clients_that_drip_their_handshake_have_no_longer_than_others() {
         assert!(began.elapsed() < PATIENCE, "it is still listened to");
         std::thread::yield_now();
     }
-    let mut silent = connect(&testbed);
+    let mut silent = pool::connect(&testbed);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "one that never asks is closed");
     assert_eq!(turned_away(&testbed), [("handshake_timeout".into(), 2)]);
 }

@@ -11,6 +11,7 @@ mod fence;
 mod memory;
 mod owners;
 mod peer;
+mod pool;
 mod programs;
 mod scenarios;
 mod stock;

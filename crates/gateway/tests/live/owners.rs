@@ -1,18 +1,16 @@
 //! Owners of requests, as the policy says, and with a controller that comes and goes.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tempfile::TempDir;
-use tidegate_fabric::stream::{Address, ListenerAccess};
-use tidegate_gateway::ketama::Server;
-use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
+use tidegate_fabric::stream::Address;
 use tidegate_gateway::{Config, GatewayCounts, Limits, Node, start};
-use tidegate_model::{NodeId, Policy};
+use tidegate_model::Policy;
 use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
 use tidegate_proto::stats::path::PathTimes;
@@ -21,7 +19,7 @@ use tidegate_wire::nbd::constants::command;
 use crate::client::Client;
 use crate::memory::{Behaviour, Memory};
 use crate::peer::{Peer, STAY};
-use crate::{PATIENCE, Testbed, config, eventually, here};
+use crate::{PATIENCE, Testbed, config, eventually, here, pool};
 
 /// The controller's end of the link to a gateway.
 pub(crate) struct Controller {
@@ -275,27 +273,8 @@ fn a_link_that_breaks_or_makes_no_sense_is_made_again() {
 
 #[test]
 fn keys_have_owners() {
-    let testbed = testbed(|folder, config| {
-        config.pools.push(Pool {
-            address: Address::Unix(folder.path().join("cache.sock")),
-            access: ListenerAccess::PRIVATE,
-            name: "cache".into(),
-            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
-            tenant: "kv".into(),
-            value_max: VALUE_MAX_DEFAULT,
-            flush_all: true,
-        });
-    });
-    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
-    let mut client = BufReader::new(UnixStream::connect(path).unwrap());
-    client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut owner = |request: &str| {
-        client.get_mut().write_all(format!("{request}\r\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        assert_eq!(line, "END\r\n");
-        testbed.nodes[0].last_owner()
-    };
+    let testbed = testbed(|_, config| pool::add(config, true));
+    let mut owner = pool::owner(&testbed);
     let requests = ["get session:1", "get user:1", "flush_all"];
     assert_eq!(requests.map(&mut owner), ["kv"; 3]);
     let mut controller = Controller::start(testbed.folder.path());

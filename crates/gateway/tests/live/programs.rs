@@ -1,14 +1,11 @@
 //! Clients that are programs under the policy: the test's own process is one, and its children are.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
-use tidegate_fabric::stream::{Address, ListenerAccess, Stream, peer_process};
-use tidegate_gateway::ketama::Server;
-use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_model::NodeId;
+use tidegate_fabric::stream::{Stream, peer_process};
 use tidegate_proto::message::{ProcessId, Program, ToGateway};
 use tidegate_tests::tools;
 use tidegate_wire::nbd::client;
@@ -16,7 +13,7 @@ use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
 use crate::owners::{Controller, WRITES, owners, testbed};
-use crate::{PATIENCE, Testbed};
+use crate::{Testbed, pool};
 
 /// The tenants of the policy. `outside` is none for which volumes are offered.
 const TENANTS: [&str; 4] = ["report", "etl", "plain-owner", "outside"];
@@ -146,27 +143,8 @@ fn a_stock_client_that_a_program_has_started_has_its_tenant() {
 
 #[test]
 fn keys_of_a_program_are_its_tenant_s() {
-    let testbed = testbed(|folder, config| {
-        config.pools.push(Pool {
-            address: Address::Unix(folder.path().join("cache.sock")),
-            access: ListenerAccess::PRIVATE,
-            name: "cache".into(),
-            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
-            tenant: "kv".into(),
-            value_max: VALUE_MAX_DEFAULT,
-            flush_all: false,
-        });
-    });
-    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
-    let mut client = BufReader::new(UnixStream::connect(path).unwrap());
-    client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut owner = |request: &str| {
-        client.get_mut().write_all(format!("{request}\r\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        assert_eq!(line, "END\r\n");
-        testbed.nodes[0].last_owner()
-    };
+    let testbed = testbed(|_, config| pool::add(config, false));
+    let mut owner = pool::owner(&testbed);
     let requests = ["get session:1", "get user:1"];
     let mut controller = Controller::start(testbed.folder.path());
     let Some(own) = own(&testbed) else { return };
