@@ -324,7 +324,7 @@ fn all_peer_names(cluster: &Cluster) -> Vec<String> {
 /// states their rights there: none, unless it names them.
 fn clients() -> ListenerAccess {
     match rustix::process::geteuid().is_root() {
-        true => ListenerAccess { mode: 0o666, own_user_only: false, is_public: false },
+        true => ListenerAccess::EVERYBODY,
         false => ListenerAccess::PRIVATE,
     }
 }

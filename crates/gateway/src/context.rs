@@ -38,8 +38,7 @@ impl ServerContext {
     ) -> Result<Self, StartError> {
         let listeners = binds.iter().map(|(address, access)| {
             let failed = |error| BindError::Io(address.clone(), error);
-            let listener = Listener::bind(address, *access)?.refusing_descriptors();
-            listener.naming_senders().map_err(failed)
+            Listener::bind(address, *access)?.naming_senders().map_err(failed)
         });
         let listeners = listeners.collect::<Result<_, BindError>>()?;
         let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -58,7 +58,7 @@ impl PublishedPrograms {
     }
 }
 
-/// What a connection shows of the program behind it.
+/// The program behind a connection, as far as the connection shows it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientProgram {
     /// The version of the programs at the last look-up.

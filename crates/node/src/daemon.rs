@@ -123,9 +123,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     }
     // A process that holds the address is alive, so the node binds it before it touches the store.
     let access = ListenerAccess { is_public: config.guard.is_some(), ..ListenerAccess::PRIVATE };
-    let listen = |address: &Address| -> Result<Listener, BindError> {
-        let listener = Listener::bind(address, access)?.refusing_descriptors();
-        Ok(listener.behind(config.guard.clone()))
+    let listen = |address: &Address| {
+        Listener::bind(address, access).map(|listener| listener.behind(config.guard.clone()))
     };
     let listener = config.listen.as_ref().map(listen).transpose().map_err(StartError::Bind)?;
     let medium = medium(&config)?;

@@ -28,11 +28,18 @@ pub struct ListenerAccess {
     pub own_user_only: bool,
     /// Listen on addresses that other machines reach, because clients have to show a certificate.
     pub is_public: bool,
+    /// Clients of a Unix socket may send descriptors along with their bytes. Everywhere else these
+    /// are refused ([`peer_credentials::refuse_descriptors`]).
+    pub takes_descriptors: bool,
 }
 
 impl ListenerAccess {
     /// For peers without restrictions: our own user and root, on this machine.
-    pub const PRIVATE: Self = Self { mode: 0o600, own_user_only: true, is_public: false };
+    pub const PRIVATE: Self =
+        Self { mode: 0o600, own_user_only: true, is_public: false, takes_descriptors: false };
+
+    /// For peers of every user on this machine.
+    pub const EVERYBODY: Self = Self { mode: 0o666, own_user_only: false, ..Self::PRIVATE };
 }
 
 /// Why an address cannot be listened on.
@@ -132,6 +139,9 @@ impl Listener {
                 Folder::open(folder, Purpose::Public).map_err(refused)?;
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
+                if !access.takes_descriptors {
+                    peer_credentials::refuse_descriptors(&listener);
+                }
                 let made = identity(path).map_err(failed)?;
                 let (kind, address) = (ListenerSocket::Unix(listener, made), address.clone());
                 let listener = Self { kind, access, address, guard: None };
@@ -157,16 +167,6 @@ impl Listener {
     #[must_use]
     pub fn behind(mut self, guard: Option<Guard>) -> Self {
         self.guard = guard;
-        self
-    }
-
-    /// Clients send no descriptors along with their bytes: for a listener at which none are taken
-    /// ([`peer_credentials::refuse_descriptors`]).
-    #[must_use]
-    pub fn refusing_descriptors(self) -> Self {
-        if let ListenerSocket::Unix(listener, _) = &self.kind {
-            peer_credentials::refuse_descriptors(listener);
-        }
         self
     }
 

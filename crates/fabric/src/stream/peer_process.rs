@@ -148,8 +148,8 @@ fn peer_descriptor(socket: &impl AsFd) -> Option<OwnedFd> {
     (answer == 0 && descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// What the kernel writes of the sender, and nothing else has room: descriptors that a client sends
-/// along are not taken.
+/// The memory for the sender's credentials. Nothing else has room there, so descriptors that a
+/// client sends along are not taken.
 #[repr(C)]
 struct ReceivedCredentials {
     head: libc::cmsghdr,

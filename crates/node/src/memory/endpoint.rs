@@ -74,12 +74,14 @@ pub(super) enum Message {
     SlotFree,
 }
 
-/// Users who may connect: all if root runs the node, for the policy names the tenant of each.
+/// Users who may connect: all if root runs the node, for the policy names the tenant of each. They
+/// may bring memory.
 pub(super) fn admits() -> ListenerAccess {
-    match geteuid().is_root() {
-        true => ListenerAccess { mode: 0o666, own_user_only: false, is_public: false },
+    let users = match geteuid().is_root() {
+        true => ListenerAccess::EVERYBODY,
         false => ListenerAccess::PRIVATE,
-    }
+    };
+    ListenerAccess { takes_descriptors: true, ..users }
 }
 
 /// A connection to the endpoint, identified or pending.
