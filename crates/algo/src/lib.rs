@@ -1,5 +1,5 @@
-//! Decisions of Tidegate: which request may pass, when, and how much, in folders by question and
-//! one module per mechanism.
+//! Decisions of Tidegate: which request may pass, when, and how much. Each folder answers one
+//! question; each module is one mechanism.
 //!
 //! Everything here is a function of its arguments. Time is passed in, randomness too; nothing
 //! sleeps, sends or logs, so the same code runs in a live stage and in the simulator. Integers

@@ -1,4 +1,5 @@
-//! Starts the nodes, gateways and data nodes of a cluster that run in this process.
+//! Starts the nodes, gateways and data nodes of a cluster that run in this process, and tells the
+//! addresses at which clients reach its volumes and pools.
 
 use std::path::Path;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Waiting times of requests, by the rule that held them.
+//! The time that requests spent at a node, by the rule that held them, the device included.
 //!
 //! # Problem
 //! The latency of a request does not show its cause. An operator needs the rule that held the
@@ -6,11 +6,11 @@
 //! device. Only the node that holds the request knows the rule, and only while it holds it.
 //!
 //! # Model
-//! At each moment each request at a node is held by one [`Rule`], or is at the device, which counts
-//! as the last of them. [`Waits`] are the sums of those times, in which a request counts as often
-//! as it costs: ten requests of one unit that wait for a millisecond are 10,000,000 ns. Divided by
-//! the units that were served they are the mean of what a request took, divided by a span of time
-//! the mean number of units that were there.
+//! At each moment each request at a node is held by one [`Rule`]; the time at the device counts for
+//! a rule of its own, [`Rule::Device`]. [`Waits`] are the sums of those times, in which a request
+//! counts as often as it costs: ten requests of one unit that wait for a millisecond are
+//! 10,000,000 ns. The sums over the units that were served are the mean time of a unit at the node.
+//! The sums over a span of time are the mean number of units that were at the node.
 //!
 //! # Bound
 //! A thousand units that wait all the time fill 64 bits in seven months. Sums saturate.

@@ -12,12 +12,14 @@
 //!
 //! A peer says hello; the controller compares versions, lets the part that leads the peer accept or
 //! refuse it, and notes the connection ([`crate::session`]). A peer has one connection: a later
-//! hello of the same peer ends the earlier one; if that is another process's, with a refusal. A
-//! message of a kind that does not fit the hello is ignored.
+//! hello of the same peer ends the earlier connection. If another process had the earlier one, it
+//! is refused first, with the reason. A message of a kind that does not fit the hello is ignored.
+//! Beside these parts the controller keeps the programs under `tidegate run`, of which gateways on
+//! its machine ask, and recordings that are under way.
 //!
 //! The caller calls [`Controller::poll_output`] until it is empty after each of the other calls,
 //! and [`Controller::on_deadline`] at [`Controller::next_deadline`]. It performs outputs in their
-//! order: sends before a close reach the peer, and decreases go out before increases.
+//! order: what stands before a close is sent before it, and decreases go out before increases.
 //!
 //! ```
 //! use tidegate_model::{Policy, Time};

@@ -1,5 +1,6 @@
 //! The agent that writes a segment. It talks to the controller, writes rules and rates into the
-//! segment, reads its counters, and clears up after processes that died.
+//! segment, reads the segment's counters, and clears up after processes that died. What to do is
+//! decided by the machine of a stage ([`tidegate_proto::stage`]); this module does it.
 //!
 //! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
 //! [`StageAgent`] runs it on a thread for a program that uses the library.

@@ -3,14 +3,15 @@
 //!
 //! ```text
 //!  scenarios/pshift/*.toml ──▶ simulated ─────────┐
-//!            (embedded)    └─▶ live: nodes here ─┴─▶ ClusterReport ──▶ judge ──▶ claims, picture
-//!  instances of the solver ──▶ solver: figures 5, 6, 7 ────────────┘
+//!            (embedded)    └─▶ live: nodes here ─┴─▶ ClusterReport ──▶ figureN ──▶ claims, picture
+//!  inputs of the solver ───────▶ solver: times of figures 5, 6, 7 ───┘
 //! ```
 //!
 //! A scenario has the tenants' promises and their load. [`simulated`] runs it in the simulated
 //! world; [`live`] runs the same scenario, scaled to this machine, on nodes in this process with a
 //! controller beside it, and counts what was answered. Both return a
-//! [`ClusterReport`](tidegate_sim::cluster::ClusterReport), and [`judge`] treats the two alike.
+//! [`ClusterReport`](tidegate_sim::cluster::ClusterReport), and the module of the figure judges the
+//! two alike; checks that several figures share are in [`judge`].
 //!
 //! Figures 1 and 2 of the paper are drawings. Each other figure gives some claims, a table for the
 //! terminal, and a picture.

@@ -1,8 +1,8 @@
 //! The principals that may act for a tenant.
 //!
 //! `users` of a tenant names Unix users, by name or number, and holders of certificates, as
-//! `cert:NAME`. Every gate calls the same function, [`Tenant::admits`], whatever kind of connection
-//! a client comes on.
+//! `cert:NAME`. A tenant without a list is open to everybody. Each place where clients come in
+//! calls the same function, [`Tenant::admits`], whatever kind of connection a client comes on.
 
 use alloc::string::String;
 

@@ -1,9 +1,10 @@
 //! Table of the open parts of volumes, by number.
 //!
 //! A job may be done if its range lies within the part and the part's files are at their paths. A
-//! job that must be durable also requires that no sync has failed, and a flush that the part still
-//! has the incarnation on which its client relies ([`OpenedPart::check`]). A failed sync is stored
-//! before it is reported to any client, and changes the part's incarnation.
+//! job that must be durable also requires that no sync has failed. A flush also requires that the
+//! part's incarnation is the one that its client has seen ([`OpenedPart::check`]). A failed sync,
+//! and a file that is no longer at its path, are stored before they are reported to any client, and
+//! change the part's incarnation.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

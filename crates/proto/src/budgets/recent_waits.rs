@@ -2,14 +2,14 @@
 //!
 //! # Mechanism
 //! A report has the time that requests of each channel waited in all, and the time at each of the
-//! tenant's own buckets. A bucket counts as the tenant's *limit* while the rates of all its stages
-//! add up to that limit, else as its *share*. The rest of the channels' time was spent at gates
-//! that the policy adds to channels.
+//! tenant's own buckets. A bucket counts as the tenant's *limit* while the rates of all stages of
+//! the tenant add up to that limit, else as its *share*. The rest of the channels' time was spent
+//! at gates that the policy adds to channels.
 //!
 //! A stage counts a wait at the gate a moment before it counts the same wait at the channel, and
-//! its report reads the two at different moments. The time that gates are *ahead* is carried to
-//! the next report. So over all reports the parts add up to the channels' time. At one report they
-//! exceed it by the waits of requests between the two counts at most.
+//! its report reads the two at different moments. So in one report the gates' time may be more
+//! than the channels', by the waits that were counted at the gate only. The difference is taken
+//! from the next report. Over all reports the parts add up to the channels' time.
 //!
 //! # Bound
 //! A tenant that waits all the time at a stage has 13 entries there. One without requests has none.

@@ -1,10 +1,10 @@
 //! The status of a cluster, as `tidegate status` shows it. Raw numbers; the unit is in the name,
-//! and `operations` are units of cost. The cluster fills in what it decided; the totals come from
-//! [`crate::stats`].
+//! and `operations` are units of cost. [`crate::cluster`] fills in its decisions; the totals come
+//! from [`crate::stats`].
 //!
-//! Counters `in all` add up all processes of a daemon, from the start of the process that the
-//! controller first connected to. A process that dies loses its counts since the last question,
-//! which comes once a second.
+//! A total goes on when a daemon is started again: it begins with all that the first process that
+//! the controller met had done, and adds what the processes after it do. The controller asks once a
+//! second; what a process did after the last question is lost if it dies.
 
 use alloc::string::String;
 use alloc::vec::Vec;
