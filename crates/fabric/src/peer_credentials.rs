@@ -20,19 +20,31 @@ pub struct PeerCredentials {
 /// If that is no socket. Of a socket that is not a Unix socket the numbers say nothing.
 pub fn of(socket: impl AsFd) -> io::Result<PeerCredentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers are to live values, and `length` is the size of the first.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    match answer {
-        0 => Ok(PeerCredentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid }),
+    // SAFETY: the option's value is a `ucred`, of which any bits are a value.
+    unsafe { read_option(&socket, libc::SO_PEERCRED, &mut peer) }?;
+    Ok(PeerCredentials { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
+}
+
+/// Reads an option of a socket, for those of which rustix has nothing.
+///
+/// # Safety
+/// Whatever the kernel writes for this option, up to the size of `T`, must be a value of `T`.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) unsafe fn read_option<T>(
+    socket: &impl AsFd,
+    option: libc::c_int,
+    value: &mut T,
+) -> io::Result<()> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let descriptor = socket.as_fd().as_raw_fd();
+    let target = (&raw mut *value).cast();
+    // SAFETY: both pointers are to live values, and `length` is the size of the first; what is
+    // written there is a value, as the caller promises.
+    match unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, option, target, &raw mut length) }
+    {
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -133,19 +133,10 @@ fn has_not_ended(process: &OwnedFd) -> bool {
 /// A descriptor of the process that connected.
 fn peer_descriptor(socket: &impl AsFd) -> Option<OwnedFd> {
     let mut descriptor: libc::c_int = -1;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: both pointers are to live values, and `length` is the size of the first.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERPIDFD,
-            (&raw mut descriptor).cast(),
-            &raw mut length,
-        )
-    };
+    // SAFETY: the option's value is an integer.
+    unsafe { peer_credentials::read_option(socket, libc::SO_PEERPIDFD, &mut descriptor) }.ok()?;
     // SAFETY: the kernel has made the descriptor for us, and no other value has it.
-    (answer == 0 && descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// The memory for the sender's credentials. Nothing else has room there, so descriptors that a
