@@ -7,7 +7,9 @@
 //! with the service so far and the demand that it expects ([`tidegate_algo::capacity::estimate`]).
 //! Nothing that the controller does or fails to do keeps the node from serving:
 //!
-//! - **Before the first plan** no request has a tenant: all are served alike, without limits.
+//! - **Before the first plan** no request has a tenant: all are served alike, without limits. Those
+//!   that wait when the plan comes are served like requests with a reservation. If they came behind
+//!   these, a client that waits for them would not get what its tenant is promised.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
 //!   until it begins; those of the present one hold from the moment they come.
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is

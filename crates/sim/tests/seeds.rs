@@ -15,6 +15,14 @@ fn clusters_keep_their_promises() {
     all_hold(Kind::Cluster, 300);
 }
 
+/// Six of a client's seven requests come to a node before its plan.
+#[test]
+fn requests_from_before_a_plan_keep_no_client_from_its_reservation() {
+    for kind in [Kind::Cluster, Kind::Bytes] {
+        assert_eq!(check(kind, 9861).err(), None);
+    }
+}
+
 #[test]
 fn clusters_keep_their_promises_in_bytes() {
     all_hold(Kind::Bytes, 100);

@@ -299,6 +299,9 @@ impl<J> Scheduler<J> {
             self.forgive(index);
             let pacing = self.pacing;
             self.states[index].tokens.begin(now, until, pacing);
+            if index == Slot::UNATTRIBUTED.index() {
+                self.carry_reserved();
+            }
             if let Some(account) = self.byte_account_mut(index) {
                 account.tokens.begin(now, until, pacing);
             }

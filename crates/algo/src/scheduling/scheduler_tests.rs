@@ -354,6 +354,35 @@ fn a_tenant_that_is_no_longer_urgent_begins_level() {
     assert_eq!(order, [0, 1, 0, 1]);
 }
 
+/// Requests that wait without a tenant when it is asked for have a reservation, later ones do not.
+/// Nothing is kept for those that are cancelled.
+#[test]
+fn service_is_reserved_for_waiting_requests_without_a_tenant() {
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
+    let slot = scheduler.add(TenantParameters::of_weight(1));
+    let counts = PeriodGrant { reserved: 100, ..PeriodGrant::UNLIMITED };
+    scheduler.grant(Time::ZERO, slot, counts);
+    let push = |scheduler: &mut Scheduler<usize>, slot, jobs: core::ops::Range<usize>| {
+        jobs.for_each(|job| scheduler.push(Time::ZERO, slot, RequestCost::ONE, job));
+    };
+    let next = |scheduler: &mut Scheduler<usize>, count: usize| -> Vec<usize> {
+        (0..count).map(|_| scheduler.pop(Time::ZERO).unwrap().job).collect()
+    };
+    push(&mut scheduler, Slot::UNATTRIBUTED, 0..2);
+    scheduler.reserve_waiting(Time::ZERO);
+    push(&mut scheduler, Slot::UNATTRIBUTED, 2..4);
+    push(&mut scheduler, slot, 10..15);
+    assert_eq!(next(&mut scheduler, 9), [0, 10, 1, 11, 12, 13, 14, 2, 3]);
+    push(&mut scheduler, Slot::UNATTRIBUTED, 4..7);
+    scheduler.reserve_waiting(Time::ZERO);
+    push(&mut scheduler, slot, 15..17);
+    assert_eq!(next(&mut scheduler, 1), [4]);
+    assert_eq!(scheduler.cancel(Time::ZERO, |job| *job < 10), [5, 6]);
+    scheduler.begin(Time::ZERO, SECOND);
+    push(&mut scheduler, Slot::UNATTRIBUTED, 7..9);
+    assert_eq!(next(&mut scheduler, 4), [15, 16, 7, 8]);
+}
+
 /// A bound of half a request delays the smallest requests, too: *a* counts one and a half times.
 #[test]
 fn a_bound_need_not_be_whole() {

@@ -143,7 +143,11 @@ impl PeriodGrants {
             self.is_fresh = true;
         }
         if self.revision == 0 {
-            shards.change_all(|scheduler| scheduler.begin(now, self.ends));
+            shards.change_all(|scheduler| {
+                scheduler.begin(now, self.ends);
+                // They may be of tenants with a reservation, and would wait behind all of these.
+                scheduler.reserve_waiting(now);
+            });
         }
         self.revision = plan.revision;
         self.period = period;

@@ -6,7 +6,7 @@ use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
 use tidegate_proto::node::{Config, Node, Output};
 
 use crate::one_by_one::OneByOne;
-use crate::world::{NodeTestbed, UNATTRIBUTED, at, now_grant, plan};
+use crate::world::{NodeTestbed, UNATTRIBUTED, at, first_grant, now_grant, plan};
 
 #[test]
 fn before_the_first_plan_all_requests_are_unattributed() {
@@ -26,6 +26,40 @@ fn before_the_first_plan_all_requests_are_unattributed() {
     assert_eq!((status.in_flight, status.capacity_per_second), (2, 700));
     assert_eq!(status.tenants[0].served_total, 3);
     assert_eq!(node.poll_output(), None);
+}
+
+/// Requests that came before the plan are served in turn with those of a tenant that has the whole
+/// node reserved, in this period and in the next. A request without a tenant that comes later waits
+/// until there are no such requests.
+#[test]
+fn requests_from_before_the_first_plan_are_served_beside_reserved_ones() {
+    let config = Config { depth: 1, ..Config::default() };
+    let mut world = NodeTestbed {
+        node: Node::new(at(0), NodeInfo { name: "n".into(), ..NodeInfo::default() }, config),
+    };
+    world.node.on_connected(at(0));
+    (0..20).for_each(|job| world.node.on_request(at(0), UNATTRIBUTED, 1, job));
+    world.node.on_message(at(0), ToNode::Plan(plan(1, &["a"], Fallback::Keep)));
+    world.collect(0, 10, 0).unwrap();
+    world.grant(0, first_grant(1, 10, &[(0, 1_000, 0)]));
+    world.node.on_request(at(0), UNATTRIBUTED, 1, 99);
+    world.push(0, "a", 100..200);
+    let next = |now| {
+        let next = world.node.next_dispatch(at(now)).unwrap();
+        let body = next.body;
+        world.node.on_done(at(now), next);
+        body
+    };
+    for now in [10, 1_010] {
+        let mut early = 0;
+        for _ in 0..20 {
+            early += usize::from(next(now) < 20);
+        }
+        assert_eq!(early, 10, "in turn, at {now} ms");
+    }
+    let rest: Vec<u32> = (0..81).map(|_| next(1_020)).collect();
+    assert!(rest[..80].iter().all(|job| *job >= 100), "{rest:?}");
+    assert_eq!(rest[80], 99);
 }
 
 #[test]

@@ -72,6 +72,23 @@ impl<J> Scheduler<J> {
         self.give_up(now, queues);
     }
 
+    /// Reserves service for the requests that wait at [`Slot::UNATTRIBUTED`] now: as many units as
+    /// they cost, over as many periods as they take. Requests that come to that slot later have
+    /// none of it, unless they overtake those by their class or those are cancelled.
+    pub fn reserve_waiting(&mut self, now: Time) {
+        let TenantState { tokens, waiting, .. } = &mut self.states[Slot::UNATTRIBUTED.index()];
+        tokens.counts.reserved = tokens.served.saturating_add(*waiting);
+        self.settle(now, Slot::UNATTRIBUTED.index());
+    }
+
+    /// A period has begun: what [`Self::reserve_waiting`] reserved and was not served before stays
+    /// reserved, as far as requests wait for it.
+    pub(super) fn carry_reserved(&mut self) {
+        let TenantState { tokens, waiting, .. } = &mut self.states[Slot::UNATTRIBUTED.index()];
+        let left = tokens.counts.reserved.saturating_sub(tokens.served_before());
+        tokens.counts.reserved = left.min(*waiting);
+    }
+
     /// Sets a slot's parameters; they hold from the next dispatch. A removed slot has none.
     pub fn set_parameters(&mut self, now: Time, slot: Slot, parameters: TenantParameters) {
         let index = self.index(slot);
