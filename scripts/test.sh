@@ -21,7 +21,9 @@ step() { # a heading, and the command that it stands for
 step "format" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 # End-to-end tests run the command and load the libraries, which cargo test alone does not build.
-step "build" cargo build --workspace --locked
+# All targets, because development dependencies change features: without them, nearly every crate
+# would be compiled once for the programs and once more for the tests.
+step "build" cargo build --workspace --all-targets --locked
 # Examples in documentation, tidy, arrows and links are among them.
 step "tests" cargo test --workspace --locked --no-fail-fast
 echo "== all passed, $(($(date +%s) - began)) s"
