@@ -6,6 +6,8 @@
 //! the client waits. A request is in flight from the arrival of its head until the kernel has taken
 //! the reply ([`tidegate_algo::allocation::memory_budget`]).
 
+mod frontend;
+
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -14,16 +16,15 @@ use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
+use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::{Outgoing, Stream};
-use tidegate_model::{Bytes, Time};
+use tidegate_model::Bytes;
 use tidegate_wire::nbd::{
     self, Action, Errno, Handshake, HandshakeError, HandshakeStep, Negotiated, Refusal, Request,
     RequestError, RequestParser, Tls, constants, reply,
 };
 
 use crate::access::{Identity, Restrictions};
-use crate::barriers::Cause;
 use crate::config::ListenerTls;
 use crate::context::ServerContext;
 use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
@@ -32,7 +33,6 @@ use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::programs::{ClientProgram, Programs};
-use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
 use crate::worker::{self, Charge};
 
@@ -381,6 +381,13 @@ impl worker::Client for Connection {
         }
     }
 
+    fn owner_name(&self) -> &str {
+        match &self.phase {
+            Phase::Handshake(_) => "",
+            Phase::Serving(client) => client.owner.name(),
+        }
+    }
+
     fn volume(&self) -> Option<VolumeIndex> {
         match &self.phase {
             Phase::Handshake(_) => None,
@@ -511,89 +518,5 @@ impl worker::Client for Connection {
         let is_idle =
             self.requests == 0 && self.out.is_empty() && self.held.is_empty() && !self.is_pending();
         (self.is_leaving || is_ending) && is_idle
-    }
-}
-
-impl worker::Frontend for Frontend {
-    type Client = Connection;
-    type Answer = Completed;
-
-    fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream, self.tls.as_ref())
-    }
-
-    fn nodes(&mut self) -> &mut Nodes {
-        &mut self.nodes
-    }
-
-    fn budget(&mut self) -> &mut MemoryBudget {
-        &mut self.budget
-    }
-
-    fn charge_of(completed: &Completed) -> usize {
-        completed.request.weight()
-    }
-
-    fn nodes_deadline(&self) -> Time {
-        self.nodes.next_deadline()
-    }
-
-    fn on_table(&mut self, table: &Arc<OwnerTable>) {
-        self.table = table.clone();
-    }
-
-    fn on_programs(&mut self, programs: Arc<Programs>) {
-        self.programs = programs;
-    }
-
-    fn complete(&mut self, job: Job) -> Option<(u64, Completed)> {
-        if let Some((volume, part)) = self.in_flight.settle(job.ticket) {
-            self.nodes.barriers().lower(volume, part, Cause::Client);
-        }
-        let completed = self.in_flight.complete(|volume| *self.volumes.layout(volume), job)?;
-        Some((completed.request.connection, completed))
-    }
-
-    fn weigh(completed: &Completed) -> (VolumeIndex, Result<u64, Fault>) {
-        let Completed { request, outcome, .. } = completed;
-        (request.volume, outcome.map(|()| request.weight() as u64))
-    }
-
-    fn received_at(completed: &Completed) -> Time {
-        completed.request.received_at
-    }
-
-    fn times(completed: &Completed) -> JobTimes {
-        completed.times
-    }
-
-    fn extent(&self, completed: &Completed) -> Option<(&str, Extent)> {
-        let InFlightRequest { volume, offset, length, .. } = completed.request;
-        let extent = Extent::new(self.volumes.layout(volume), offset, length);
-        Some((&self.volumes.volume(volume).name, extent))
-    }
-
-    fn abandon(&mut self, token: u64) {
-        let Self { in_flight, nodes, volumes, .. } = self;
-        let is_own = |request: &InFlightRequest| request.connection == token;
-        let layout = |volume| *volumes.layout(volume);
-        for (volume, part) in in_flight.abandon(is_own, |ticket| nodes.is_held(ticket), layout) {
-            nodes.barriers().raise(volume, part, Cause::Client);
-        }
-    }
-
-    fn sub_requests(&self, token: u64) -> Vec<u64> {
-        self.in_flight.sub_requests(|request| request.connection == token)
-    }
-
-    fn begin_to_end(&mut self) {
-        self.is_ending = true;
-    }
-
-    fn abandon_all(&mut self) -> Vec<(u64, Completed)> {
-        let ended = |request: InFlightRequest| {
-            (request.connection, Completed::new(request, Err(Fault::Ending)))
-        };
-        self.in_flight.abandon_all().into_iter().map(ended).collect()
     }
 }

@@ -114,8 +114,8 @@ struct ClientEntry<C> {
     moved: u64,
     /// It has held memory and moved hardly anything since the search before.
     is_stalled: bool,
-    /// Its number in a recording.
-    recorded: Recorded,
+    /// Its entry in a recording.
+    recorded: Option<Recorded>,
 }
 
 impl<S: Frontend> Worker<S> {

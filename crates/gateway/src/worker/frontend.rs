@@ -91,6 +91,11 @@ pub(crate) trait Client {
     /// Its tenant, once its handshake is done.
     fn tenant<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
 
+    /// The tenant of its requests without a rule, which a recording names.
+    fn owner_name(&self) -> &str {
+        ""
+    }
+
     /// The volume that it has opened.
     fn volume(&self) -> Option<VolumeIndex> {
         None
