@@ -13,6 +13,7 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::classify::access::Denied;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -243,20 +244,22 @@ impl Connection {
             HandshakeStep::StartTls => self.is_encrypting = true,
             HandshakeStep::Negotiated(negotiated) => {
                 let opened = &negotiated.export.target;
-                let (owner, restrictions) = self.owner(opened, frontend);
+                let (owner, restrictions, not_counted) = self.owner(opened, frontend);
                 let parser = RequestParser::new(Buffer::with_length);
                 let recorded = frontend.nodes.record(opened.volume);
                 frontend.nodes.barriers().open(opened.volume);
                 let negotiated = *negotiated;
                 let client = ServedClient { negotiated, owner, restrictions, parser, recorded };
                 self.phase = Phase::Serving(Box::new(client));
+                self.program.note(not_counted);
             }
         }
         Ok(true)
     }
 
-    /// The owner of its requests through an export, and its restrictions.
-    fn owner(&self, opened: &Opened, frontend: &Frontend) -> (Owner, Restrictions) {
+    /// The owner of its requests through an export, its restrictions, and why its requests do not
+    /// count for the tenant of its program.
+    fn owner(&self, opened: &Opened, frontend: &Frontend) -> (Owner, Restrictions, Option<Denied>) {
         let client = self.identity.client(&self.stream, &frontend.table);
         let (client, volume) =
             ((client, self.program.tenant()), frontend.volumes.volume(opened.volume));
@@ -411,10 +414,12 @@ impl worker::Client for Connection {
 
     fn on_table(&mut self, frontend: &Frontend) {
         let Phase::Serving(client) = &self.phase else { return };
-        let (owner, restrictions) = self.owner(&client.negotiated.export.target, frontend);
+        let (owner, restrictions, not_counted) =
+            self.owner(&client.negotiated.export.target, frontend);
         if let Phase::Serving(client) = &mut self.phase {
             (client.owner, client.restrictions) = (owner, restrictions);
         }
+        self.program.note(not_counted);
     }
 
     fn receive(
@@ -457,6 +462,10 @@ impl worker::Client for Connection {
         let denial = self.denial.get_mut().take().filter(|_| !self.is_denial_reported)?;
         self.is_denial_reported = true;
         Some(denial)
+    }
+
+    fn take_fallback(&mut self) -> Option<String> {
+        self.program.take_fallback()
     }
 
     fn is_encrypting(&self) -> bool {

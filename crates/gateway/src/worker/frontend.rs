@@ -126,6 +126,10 @@ pub(crate) trait Client {
     /// The reason of its first denied request, once.
     fn take_denial(&mut self) -> Option<String>;
 
+    /// Why requests of a client that is a program do not count for the program's tenant, once for
+    /// each reason.
+    fn take_fallback(&mut self) -> Option<String>;
+
     /// Whether it has to switch to TLS now.
     fn is_encrypting(&self) -> bool {
         false
