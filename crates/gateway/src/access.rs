@@ -2,7 +2,9 @@
 //! certificate), and the tenants for which the policy does not let it act.
 
 use rustix::process::geteuid;
-use tidegate_algo::classify::access::{AccessClient, may_count, may_enter, may_open, may_use};
+use tidegate_algo::classify::access::{
+    AccessClient, Denied, may_count, may_enter, may_open, may_use,
+};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::cluster::Volume;
 use tidegate_model::policy::Principal;
@@ -66,36 +68,42 @@ pub(crate) type ClientAndProgram<'a> = (AccessClient<'a>, Option<&'a str>);
 impl Restrictions {
     /// The owner of the requests of a client that has opened an export of `volume`, and the
     /// client's restrictions. Whether it is served depends on the export alone. A tenant that the
-    /// client has named stays.
+    /// client has named stays. Also why its requests do not count for the tenant of its program,
+    /// if they do not.
     pub(crate) fn of_export(
         table: &OwnerTable,
         parties: &[String],
         (client, program): ClientAndProgram<'_>,
         (volume, opened): (&Volume, &Opened),
-    ) -> (Owner, Self) {
+    ) -> (Owner, Self, Option<Denied>) {
         let knowledge = table.knowledge(parties);
         let all = may_open(knowledge, client, volume, Some(&opened.tenant)).is_err();
-        let may = |tenant: &&str| may_count(knowledge, client, &volume.tenants, tenant);
-        let program = program.filter(|_| !opened.is_chosen).filter(may);
+        let may = |tenant| may_count(knowledge, client, (&volume.name, &volume.tenants), tenant);
+        let program = program.filter(|tenant| !opened.is_chosen && *tenant != opened.tenant);
+        let not_counted = program.and_then(|tenant| may(tenant).err());
+        let program = program.filter(|_| not_counted.is_none());
         let owner = table.owner(&volume.name, program.unwrap_or(&opened.tenant));
         let tenants = denied(table, client, &owner);
-        (owner, Self { all, tenants })
+        (owner, Self { all, tenants }, not_counted)
     }
 
     /// The owner of a client's requests to a pool of this name, if the client is a program with a
-    /// tenant of its own, and the client's restrictions; `others` owns the requests of others.
+    /// tenant of its own, and the client's restrictions; `others` owns the requests of others. Also
+    /// why they do not count for the tenant of its program, if they do not.
     pub(crate) fn of_pool(
         table: &OwnerTable,
         (client, program): ClientAndProgram<'_>,
         pool: &str,
         others: &Owner,
-    ) -> (Option<Owner>, Self) {
+    ) -> (Option<Owner>, Self, Option<Denied>) {
         let knowledge = table.knowledge(&[]);
         let all = may_enter(knowledge, client).is_err();
-        let may = |tenant: &&str| may_count(knowledge, client, &[], tenant);
-        let owner = program.filter(may).map(|tenant| table.owner(pool, tenant));
+        let may = |tenant| may_count(knowledge, client, (pool, &[]), tenant);
+        let not_counted = program.and_then(|tenant| may(tenant).err());
+        let program = program.filter(|_| not_counted.is_none());
+        let owner = program.map(|tenant| table.owner(pool, tenant));
         let tenants = denied(table, client, owner.as_ref().unwrap_or(others));
-        (owner, Self { all, tenants })
+        (owner, Self { all, tenants }, not_counted)
     }
 
     /// Whether a request of this tenant is refused.

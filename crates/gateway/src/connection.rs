@@ -6,24 +6,26 @@
 //! the client waits. A request is in flight from the arrival of its head until the kernel has taken
 //! the reply ([`tidegate_algo::allocation::memory_budget`]).
 
+mod frontend;
+
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::classify::access::Denied;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
+use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::{Outgoing, Stream};
-use tidegate_model::{Bytes, Time};
+use tidegate_model::Bytes;
 use tidegate_wire::nbd::{
     self, Action, Errno, Handshake, HandshakeError, HandshakeStep, Negotiated, Refusal, Request,
     RequestError, RequestParser, Tls, constants, reply,
 };
 
 use crate::access::{Identity, Restrictions};
-use crate::barriers::Cause;
 use crate::config::ListenerTls;
 use crate::context::ServerContext;
 use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
@@ -32,7 +34,6 @@ use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, OwnerTable};
 use crate::parts::Recorded;
 use crate::programs::{ClientProgram, Programs};
-use crate::recorder::Extent;
 use crate::volumes::{Opened, Visible, VolumeIndex, Volumes};
 use crate::worker::{self, Charge};
 
@@ -243,20 +244,22 @@ impl Connection {
             HandshakeStep::StartTls => self.is_encrypting = true,
             HandshakeStep::Negotiated(negotiated) => {
                 let opened = &negotiated.export.target;
-                let (owner, restrictions) = self.owner(opened, frontend);
+                let (owner, restrictions, not_counted) = self.owner(opened, frontend);
                 let parser = RequestParser::new(Buffer::with_length);
                 let recorded = frontend.nodes.record(opened.volume);
                 frontend.nodes.barriers().open(opened.volume);
                 let negotiated = *negotiated;
                 let client = ServedClient { negotiated, owner, restrictions, parser, recorded };
                 self.phase = Phase::Serving(Box::new(client));
+                self.program.note(not_counted);
             }
         }
         Ok(true)
     }
 
-    /// The owner of its requests through an export, and its restrictions.
-    fn owner(&self, opened: &Opened, frontend: &Frontend) -> (Owner, Restrictions) {
+    /// The owner of its requests through an export, its restrictions, and why its requests do not
+    /// count for the tenant of its program.
+    fn owner(&self, opened: &Opened, frontend: &Frontend) -> (Owner, Restrictions, Option<Denied>) {
         let client = self.identity.client(&self.stream, &frontend.table);
         let (client, volume) =
             ((client, self.program.tenant()), frontend.volumes.volume(opened.volume));
@@ -381,6 +384,13 @@ impl worker::Client for Connection {
         }
     }
 
+    fn owner_name(&self) -> &str {
+        match &self.phase {
+            Phase::Handshake(_) => "",
+            Phase::Serving(client) => client.owner.name(),
+        }
+    }
+
     fn volume(&self) -> Option<VolumeIndex> {
         match &self.phase {
             Phase::Handshake(_) => None,
@@ -404,10 +414,12 @@ impl worker::Client for Connection {
 
     fn on_table(&mut self, frontend: &Frontend) {
         let Phase::Serving(client) = &self.phase else { return };
-        let (owner, restrictions) = self.owner(&client.negotiated.export.target, frontend);
+        let (owner, restrictions, not_counted) =
+            self.owner(&client.negotiated.export.target, frontend);
         if let Phase::Serving(client) = &mut self.phase {
             (client.owner, client.restrictions) = (owner, restrictions);
         }
+        self.program.note(not_counted);
     }
 
     fn receive(
@@ -450,6 +462,10 @@ impl worker::Client for Connection {
         let denial = self.denial.get_mut().take().filter(|_| !self.is_denial_reported)?;
         self.is_denial_reported = true;
         Some(denial)
+    }
+
+    fn take_fallback(&mut self) -> Option<String> {
+        self.program.take_fallback()
     }
 
     fn is_encrypting(&self) -> bool {
@@ -511,89 +527,5 @@ impl worker::Client for Connection {
         let is_idle =
             self.requests == 0 && self.out.is_empty() && self.held.is_empty() && !self.is_pending();
         (self.is_leaving || is_ending) && is_idle
-    }
-}
-
-impl worker::Frontend for Frontend {
-    type Client = Connection;
-    type Answer = Completed;
-
-    fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream, self.tls.as_ref())
-    }
-
-    fn nodes(&mut self) -> &mut Nodes {
-        &mut self.nodes
-    }
-
-    fn budget(&mut self) -> &mut MemoryBudget {
-        &mut self.budget
-    }
-
-    fn charge_of(completed: &Completed) -> usize {
-        completed.request.weight()
-    }
-
-    fn nodes_deadline(&self) -> Time {
-        self.nodes.next_deadline()
-    }
-
-    fn on_table(&mut self, table: &Arc<OwnerTable>) {
-        self.table = table.clone();
-    }
-
-    fn on_programs(&mut self, programs: Arc<Programs>) {
-        self.programs = programs;
-    }
-
-    fn complete(&mut self, job: Job) -> Option<(u64, Completed)> {
-        if let Some((volume, part)) = self.in_flight.settle(job.ticket) {
-            self.nodes.barriers().lower(volume, part, Cause::Client);
-        }
-        let completed = self.in_flight.complete(|volume| *self.volumes.layout(volume), job)?;
-        Some((completed.request.connection, completed))
-    }
-
-    fn weigh(completed: &Completed) -> (VolumeIndex, Result<u64, Fault>) {
-        let Completed { request, outcome, .. } = completed;
-        (request.volume, outcome.map(|()| request.weight() as u64))
-    }
-
-    fn received_at(completed: &Completed) -> Time {
-        completed.request.received_at
-    }
-
-    fn times(completed: &Completed) -> JobTimes {
-        completed.times
-    }
-
-    fn extent(&self, completed: &Completed) -> Option<(&str, Extent)> {
-        let InFlightRequest { volume, offset, length, .. } = completed.request;
-        let extent = Extent::new(self.volumes.layout(volume), offset, length);
-        Some((&self.volumes.volume(volume).name, extent))
-    }
-
-    fn abandon(&mut self, token: u64) {
-        let Self { in_flight, nodes, volumes, .. } = self;
-        let is_own = |request: &InFlightRequest| request.connection == token;
-        let layout = |volume| *volumes.layout(volume);
-        for (volume, part) in in_flight.abandon(is_own, |ticket| nodes.is_held(ticket), layout) {
-            nodes.barriers().raise(volume, part, Cause::Client);
-        }
-    }
-
-    fn sub_requests(&self, token: u64) -> Vec<u64> {
-        self.in_flight.sub_requests(|request| request.connection == token)
-    }
-
-    fn begin_to_end(&mut self) {
-        self.is_ending = true;
-    }
-
-    fn abandon_all(&mut self) -> Vec<(u64, Completed)> {
-        let ended = |request: InFlightRequest| {
-            (request.connection, Completed::new(request, Err(Fault::Ending)))
-        };
-        self.in_flight.abandon_all().into_iter().map(ended).collect()
     }
 }

@@ -84,6 +84,8 @@ struct Rules {
 pub(crate) struct Owner {
     rules: Option<(Owners, Arc<[TenantId]>)>,
     others: Attribution,
+    /// The name of the tenant that owns requests without a rule. The policy may lack it.
+    name: Box<str>,
 }
 
 impl Register {
@@ -275,7 +277,7 @@ impl OwnerTable {
             let owners = Owners::new(policy, volume, "");
             owners.has_rules().then(|| (owners, numbers.clone()))
         });
-        Owner { rules, others }
+        Owner { rules, others, name: tenant.into() }
     }
 }
 
@@ -287,6 +289,11 @@ impl Owner {
             owners.all(true).filter_map(move |owner| numbers.get(index(owner)?).copied())
         });
         rules.chain([self.others.tenant])
+    }
+
+    /// The name of the tenant that owns requests without a rule, also if the policy lacks it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The tenant that owns this request, and the class of the request.

@@ -23,6 +23,7 @@ use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_algo::classify::access::Denied;
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::stream::peer_process::{self, Lineage};
 use tidegate_proto::programs::ProgramTable;
@@ -69,6 +70,8 @@ pub(crate) struct ClientProgram {
     /// Nothing tells the program any more: another process has sent bytes, or a certificate names
     /// the client.
     is_unclear: bool,
+    /// Why its requests do not count for this tenant, and whether the worker has read that.
+    fallback: Option<(String, bool)>,
 }
 
 impl ClientProgram {
@@ -107,9 +110,21 @@ impl ClientProgram {
             return stream.receive(slices).map(|count| (count, false));
         };
         let (count, sender) = peer_process::receive(stream, slices)?;
+        let pid = lineage.processes[0].pid;
         // The end of the connection has no sender.
-        let is_own = count == 0 || sender == Some(lineage.processes[0].pid);
-        Ok((count, !is_own && self.forget()))
+        if count == 0 || sender == Some(pid) {
+            return Ok((count, false));
+        }
+        let sender =
+            sender.map_or("a process of another namespace".into(), |it| format!("pid {it}"));
+        self.fallback = Some((
+            format!(
+                "requests of pid {pid} count as those of other clients from now on: {sender} sends \
+                 on its connection, which was handed on or inherited"
+            ),
+            false,
+        ));
+        Ok((count, self.forget()))
     }
 
     /// The client is none of this program from now on. Returns whether its tenant changed.
@@ -118,8 +133,57 @@ impl ClientProgram {
         self.tenant.take().is_some()
     }
 
+    /// Notes why requests do not count for the tenant of the client's program; none if they do.
+    pub(crate) fn note(&mut self, not_counted: Option<Denied>) {
+        if self.is_unclear {
+            return;
+        }
+        let pid = self.lineage.as_ref().map_or(0, |lineage| lineage.processes[0].pid);
+        let reason = not_counted.map(|denied| {
+            let tenant = self.tenant().unwrap_or_default();
+            format!(
+                "requests of pid {pid} do not count for {tenant}, the tenant of its program, but \
+                 as those of other clients: {denied}"
+            )
+        });
+        if reason.as_ref() != self.fallback.as_ref().map(|(reason, _)| reason) {
+            self.fallback = reason.map(|reason| (reason, false));
+        }
+    }
+
+    /// This reason, once.
+    pub(crate) fn take_fallback(&mut self) -> Option<String> {
+        let (reason, is_read) = self.fallback.as_mut().filter(|(_, is_read)| !is_read)?;
+        *is_read = true;
+        Some(reason.clone())
+    }
+
     /// The tenant of the program, if the client is one.
     pub(crate) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_reported_once_until_there_is_another() {
+        let mut program = ClientProgram { tenant: Some("etl".into()), ..Default::default() };
+        let denied = |name: &str| Some(Denied::NoTenant(name.into()));
+        program.note(denied("etl"));
+        let reason = program.take_fallback().expect("a reason");
+        assert!(reason.contains("do not count for etl, the tenant of its program"), "{reason}");
+        assert!(reason.ends_with("the policy has no tenant \"etl\""), "{reason}");
+        program.note(denied("etl"));
+        assert_eq!(program.take_fallback(), None);
+        program.note(None);
+        assert_eq!(program.take_fallback(), None);
+        program.note(denied("etl"));
+        assert!(program.take_fallback().is_some());
+        program.forget();
+        program.note(denied("other"));
+        assert_eq!(program.take_fallback(), None, "its program is not known any more");
     }
 }

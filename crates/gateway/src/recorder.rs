@@ -18,9 +18,14 @@ use tidegate_proto::recording::{Batch, LEASE, RecordedRequest};
 /// than a gateway serves in that time. They take 6 MiB.
 const REQUESTS_MAX: usize = 1 << 17;
 
-/// The connection's number in a recording, with which it is kept: a number of another recording
-/// means nothing.
-pub(crate) type Recorded = Option<(u64, u32)>;
+/// A connection in a recording. It gets another number in the next recording, and if the tenant of
+/// its requests without a rule changes: a replay with other rules has to know that tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    session: u64,
+    number: u32,
+    tenant: Box<str>,
+}
 
 /// The extent of a request, as far as a recording has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +116,14 @@ pub(crate) struct Answered {
 }
 
 impl Log {
-    /// Appends a request that was answered now. `connection` returns the volume and the export's
-    /// tenant of its connection, and `name` the name of its tenant.
+    /// Appends a request that was answered now, through a connection to `volume` whose requests
+    /// without a rule are those of `owner`. `name` returns the name of the request's tenant.
     pub(crate) fn add<'a>(
         &mut self,
         now: Time,
-        recorded: &mut Recorded,
+        recorded: &mut Option<Recorded>,
         request: Answered,
-        (connection, name): (impl FnOnce() -> (&'a str, &'a str), impl FnOnce() -> &'a str),
+        ((volume, owner), name): ((&str, &str), impl FnOnce() -> &'a str),
     ) {
         if self.session == 0 {
             return;
@@ -131,17 +136,14 @@ impl Log {
             self.batch.lost += 1;
             return;
         }
-        let number = match *recorded {
-            Some((session, number)) if session == self.session => number,
-            _ => {
-                let number = self.connections;
-                self.connections += 1;
-                *recorded = Some((self.session, number));
-                let (volume, tenant) = connection();
-                self.batch.connections.push((number, volume.into(), tenant.into()));
-                number
-            }
-        };
+        let session = self.session;
+        let known = recorded.as_ref().filter(|it| it.session == session && *it.tenant == *owner);
+        let number = known.map_or(self.connections, |known| known.number);
+        if known.is_none() {
+            self.connections += 1;
+            *recorded = Some(Recorded { session, number, tenant: owner.into() });
+            self.batch.connections.push((number, volume.into(), owner.into()));
+        }
         let tenant = request.tenant.0;
         let index = usize::from(tenant);
         if self.tenants.len() <= index {
@@ -174,9 +176,18 @@ mod tests {
         Answered { tenant: TenantId(tenant), operation, received_at, extent, has_failed: false }
     }
 
-    fn add(recorder: &Arc<Recorder>, recorded: &mut Recorded, request: Answered) {
+    fn add(recorder: &Arc<Recorder>, recorded: &mut Option<Recorded>, request: Answered) {
+        add_of(recorder, recorded, request, "oltp");
+    }
+
+    fn add_of(
+        recorder: &Arc<Recorder>,
+        recorded: &mut Option<Recorded>,
+        request: Answered,
+        owner: &str,
+    ) {
         if let Some(recorder) = recorder.active() {
-            recorder.log().add(Time(100), recorded, request, (|| ("db", "oltp"), || "etl"));
+            recorder.log().add(Time(100), recorded, request, (("db", owner), || "etl"));
         }
     }
 
@@ -209,6 +220,22 @@ mod tests {
         assert_eq!(recorder.on_question(Time(190), 0), None);
         add(&recorder, &mut one, answered(3, 90));
         assert!(recorder.active().is_none());
+    }
+
+    /// The gateway hears of the client's program after its first requests.
+    #[test]
+    fn a_connection_is_recorded_for_the_tenant_that_owns_its_requests() {
+        let (recorder, mut recorded) = (Arc::<Recorder>::default(), None);
+        recorder.on_question(Time(0), 1);
+        for owner in ["oltp", "oltp", "report", "report", "oltp"] {
+            add_of(&recorder, &mut recorded, answered(3, 1), owner);
+        }
+        let batch = recorder.on_question(Time(0), 1).unwrap();
+        let connection = |number, owner: &str| (number, "db".to_owned(), owner.to_owned());
+        let expected = [(0, "oltp"), (1, "report"), (2, "oltp")];
+        assert_eq!(batch.connections, expected.map(|(number, owner)| connection(number, owner)));
+        let numbers: Vec<u32> = batch.requests.iter().map(|it| it.connection).collect();
+        assert_eq!(numbers, [0, 0, 1, 1, 2]);
     }
 
     #[test]

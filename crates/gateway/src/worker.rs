@@ -68,9 +68,10 @@ pub(crate) struct Worker<S: Frontend> {
     /// Clients in their handshake, each with its deadline, the earliest first.
     deadlines: VecDeque<(Time, u64)>,
     pending: PendingConnections,
-    /// The log lines about clients without an export or a first request, about others, and about
-    /// failures to accept one.
+    /// The log lines about clients without an export or a first request, about programs that do not
+    /// have their tenant, about other clients, and about failures to accept one.
     refusals: LogLimiter,
+    fallbacks: LogLimiter,
     closes: LogLimiter,
     accept_failures: LogLimiter,
     /// Clients with an event since they were last served.
@@ -114,8 +115,8 @@ struct ClientEntry<C> {
     moved: u64,
     /// It has held memory and moved hardly anything since the search before.
     is_stalled: bool,
-    /// Its number in a recording.
-    recorded: Recorded,
+    /// Its entry in a recording.
+    recorded: Option<Recorded>,
 }
 
 impl<S: Frontend> Worker<S> {
@@ -138,6 +139,7 @@ impl<S: Frontend> Worker<S> {
             deadlines: VecDeque::new(),
             pending: PendingConnections::new(limits.pending),
             refusals: LogLimiter::default(),
+            fallbacks: LogLimiter::default(),
             closes: LogLimiter::default(),
             accept_failures: LogLimiter::default(),
             listed: Vec::new(),
@@ -262,6 +264,7 @@ impl<S: Frontend> Worker<S> {
         if let Some(denial) = entry.client.take_denial() {
             self.turn_away(TurnedAway::AccessDenied, &denial);
         }
+        self.report_fallback(ready.token);
         match received {
             Ok(true) if self.open(ready.token) => self.list(ready.token),
             Ok(true) => {}

@@ -13,11 +13,14 @@
 //! | line | meaning |
 //! |---|---|
 //! | `tenant NUMBER NAME` | the tenant of this number; the name `""` is for requests without one |
-//! | `connection NUMBER GATEWAY VOLUME TENANT` | a client's connection, and its export's tenant |
+//! | `connection NUMBER GATEWAY VOLUME TENANT` | a client's connection, and its tenant |
 //! | `AT LATENCY CONNECTION TENANT OPERATION BYTES POSITION` | a request that was answered |
 //! | `end SPAN LOST FAILED` | the recording is complete |
 //!
-//! Tenants and connections are numbered from zero, each before the first request that names it.
+//! Tenants and connections are numbered from zero, each before the first request that names it. The
+//! tenant of a connection is that of the client's program, or else of its export. It owns all
+//! requests that no rule attributes to another one. If it changes, because the gateway hears later
+//! of the program, the connection gets another number.
 //! `AT` and `LATENCY` are nanoseconds: when the gateway had read the request, from the beginning of
 //! the recording, and how long the answer took. A request that was under way at the beginning has
 //! come at 0. `POSITION` is the request's offset in its volume, modulo one row of stripes: as much
@@ -93,7 +96,8 @@ pub struct RecordedConnection {
     pub gateway: String,
     /// The volume's name.
     pub volume: String,
-    /// The tenant of requests that no rule attributes to another one; may be empty.
+    /// The tenant of requests that no rule attributes to another one: that of the client's program,
+    /// or else of its export; may be empty.
     pub tenant: String,
 }
 
@@ -129,7 +133,7 @@ pub struct Batch {
     pub failed: u64,
     /// The names of the tenants of new numbers.
     pub tenants: Vec<(u16, String)>,
-    /// The volume and the export's tenant of new connections.
+    /// New connections: number, volume, and the tenant of requests without a rule.
     pub connections: Vec<(u32, String, String)>,
     /// The requests.
     pub requests: Vec<RecordedRequest>,

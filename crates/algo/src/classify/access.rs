@@ -180,15 +180,21 @@ pub fn may_use(
 /// Whether requests of `client`, which is a program of the policy's `tenant`, count for that tenant
 /// in place of that of the volume or pool. `listed` are the tenants for which the cluster file lets
 /// the volume be opened besides its own; empty if it lists none. The client is served either way.
+///
+/// # Errors
+/// Why they do not.
 pub fn may_count(
     knowledge: Knowledge<'_>,
     client: AccessClient<'_>,
-    listed: &[String],
+    (volume, listed): (&str, &[String]),
     tenant: &str,
-) -> bool {
+) -> Result<(), Denied> {
     let promised = knowledge.policy.and_then(|policy| policy.tenant_named(tenant));
-    let is_offered = listed.is_empty() || listed.iter().any(|name| name == tenant);
-    is_offered && promised.is_some_and(|(_, it)| may_use(client, Some(it), tenant).is_ok())
+    let Some((_, promised)) = promised else { return Err(Denied::NoTenant(tenant.into())) };
+    if !listed.is_empty() && !listed.iter().any(|name| name == tenant) {
+        return Err(Denied::NotOffered { volume: volume.into(), tenant: tenant.into() });
+    }
+    may_use(client, Some(promised), tenant)
 }
 
 impl fmt::Display for AccessClient<'_> {
@@ -311,7 +317,7 @@ mod tests {
         let counts = |policy, client, listed: &[&str], tenant| {
             let knowledge = Knowledge { policy, is_known: true, parties: &[] };
             let listed: Vec<String> = listed.iter().map(|name| (*name).into()).collect();
-            may_count(knowledge, client, &listed, tenant)
+            may_count(knowledge, client, ("db", &listed), tenant).is_ok()
         };
         let (root, alice, bob) = (user(0, "root"), user(1000, "alice"), user(1001, "bob"));
         for (client, listed, tenant, wanted) in [

@@ -156,7 +156,10 @@ impl Connection {
     fn find_owner(&mut self, frontend: &Frontend) {
         let Frontend { pool, owner: others, table, .. } = frontend;
         let client = (self.identity.client(&self.stream, table), self.program.tenant());
-        (self.owner, self.restrictions) = Restrictions::of_pool(table, client, &pool.name, others);
+        let (owner, restrictions, not_counted) =
+            Restrictions::of_pool(table, client, &pool.name, others);
+        (self.owner, self.restrictions) = (owner, restrictions);
+        self.program.note(not_counted);
     }
 
     /// The bytes of its requests and replies, from when a request is taken until the kernel has the
@@ -346,6 +349,10 @@ impl worker::Client for Connection {
 
     fn take_denial(&mut self) -> Option<String> {
         self.denial.take().map(String::from)
+    }
+
+    fn take_fallback(&mut self) -> Option<String> {
+        self.program.take_fallback()
     }
 
     fn answer(&mut self, (request, reply): Reply, frontend: &mut Frontend) {

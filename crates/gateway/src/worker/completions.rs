@@ -38,9 +38,9 @@ impl<S: Frontend> Worker<S> {
                         let has_failed = outcome.is_err();
                         let request =
                             Answered { tenant, operation, received_at, extent, has_failed };
-                        let connection = || (volume, entry.client.tenant(&self.frontend));
-                        let names = (connection, || self.table.name(tenant));
-                        log.add(now, &mut entry.recorded, request, names);
+                        let connection = (volume, entry.client.owner_name());
+                        let name = || self.table.name(tenant);
+                        log.add(now, &mut entry.recorded, request, (connection, name));
                     }
                     entry.client.answer(answer, &mut self.frontend);
                     self.list(token);

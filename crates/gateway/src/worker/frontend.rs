@@ -91,6 +91,11 @@ pub(crate) trait Client {
     /// Its tenant, once its handshake is done.
     fn tenant<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
 
+    /// The tenant of its requests without a rule, which a recording names.
+    fn owner_name(&self) -> &str {
+        ""
+    }
+
     /// The volume that it has opened.
     fn volume(&self) -> Option<VolumeIndex> {
         None
@@ -120,6 +125,10 @@ pub(crate) trait Client {
 
     /// The reason of its first denied request, once.
     fn take_denial(&mut self) -> Option<String>;
+
+    /// Why requests of a client that is a program do not count for the program's tenant, once for
+    /// each reason.
+    fn take_fallback(&mut self) -> Option<String>;
 
     /// Whether it has to switch to TLS now.
     fn is_encrypting(&self) -> bool {

@@ -39,6 +39,15 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
+    /// Logs that requests of a client do not count for the tenant of its program, if that is new.
+    pub(super) fn report_fallback(&mut self, token: u64) {
+        let Some(entry) = client_entry(&mut self.slots, token) else { return };
+        let Some(reason) = entry.client.take_fallback() else { return };
+        if let Some(unlogged) = self.fallbacks.admit(clock::now()) {
+            tracing::warn!(unlogged, "{reason}");
+        }
+    }
+
     /// Checks the quotas of a client whose handshake is done, and closes it if they are exceeded.
     /// Returns whether the client stays.
     pub(super) fn open(&mut self, token: u64) -> bool {

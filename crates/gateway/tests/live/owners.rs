@@ -13,6 +13,7 @@ use tidegate_gateway::{Config, GatewayCounts, Limits, Node, start};
 use tidegate_model::Policy;
 use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
+use tidegate_proto::recording::Batch;
 use tidegate_proto::stats::path::PathTimes;
 use tidegate_wire::nbd::constants::command;
 
@@ -95,6 +96,15 @@ impl Controller {
                 assert!(matches!(next, FromGateway::Pressure(_)), "{next:?}");
                 counts
             }
+            other => panic!("the gateway says {other:?}"),
+        }
+    }
+
+    /// The requests since the last question about this recording.
+    pub(crate) fn record(&mut self, session: u64) -> Batch {
+        self.send(&ToGateway::Record { session });
+        match self.receive() {
+            FromGateway::Recorded(batch) => batch,
             other => panic!("the gateway says {other:?}"),
         }
     }

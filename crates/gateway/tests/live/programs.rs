@@ -125,6 +125,29 @@ fn a_connection_that_another_process_uses_is_none_of_the_program_s() {
     assert_eq!(owners(&testbed, &mut other), ["report"; 2]);
 }
 
+/// A replay with other rules has to know the tenant of a client's program.
+#[test]
+fn a_recording_has_the_tenant_of_a_program() {
+    let testbed = testbed(|_, _| {});
+    let mut controller = Controller::start(testbed.folder.path());
+    let Some(own) = own(&testbed) else { return };
+    controller.apply(1, &TENANTS, WRITES);
+    change(&mut controller, &[], &[]);
+    let mut client = Client::enter(&testbed, "plain", true);
+    assert_eq!(controller.record(1).requests.len(), 0);
+    owners(&testbed, &mut client);
+    change(&mut controller, &[program(own, "report")], &[]);
+    owners(&testbed, &mut client);
+    let batch = controller.record(1);
+    let connections = batch.connections.iter();
+    let connections: Vec<_> = connections.map(|(number, _, tenant)| (*number, &**tenant)).collect();
+    assert_eq!(connections, [(0, "plain-owner"), (1, "report")]);
+    let name = |number| &*batch.tenants.iter().find(|(it, _)| *it == number).unwrap().1;
+    let requests = batch.requests.iter().map(|it| (it.connection, name(it.tenant)));
+    let requests: Vec<_> = requests.collect();
+    assert_eq!(requests, [(0, "plain-owner"), (0, "etl"), (1, "report"), (1, "etl")]);
+}
+
 #[test]
 fn a_stock_client_that_a_program_has_started_has_its_tenant() {
     let testbed = testbed(|_, _| {});
