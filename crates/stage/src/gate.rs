@@ -216,8 +216,7 @@ fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
         waiters::sweep(layout, clock::now(&layout.header.clock));
     };
     one_fewer(&cell.sleepers);
-    count_wait(cell, waited);
-    waited
+    count_wait(cell, waited)
 }
 
 /// Gives a request's permits back, now that it has moved so many bytes: others go.

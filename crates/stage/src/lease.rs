@@ -61,6 +61,8 @@ const SHORTEST: Span = Span::MILLISECOND;
 /// Dispatched at once at most; more come only with a new depth, and are dispatched by the next
 /// round.
 const AT_ONCE: usize = 16;
+/// No slot of a queue.
+const NO_SLOT: u16 = u16::MAX;
 
 type Queue = QueueState<SLOT_WORDS>;
 
@@ -118,14 +120,16 @@ impl<'a> Line<'a> {
 
     /// Makes a change, then puts into service the requests that may go, and wakes their threads.
     /// `change` returns whether it has changed anything, and may be called more than once.
-    fn advance(self, writer: usize, mut change: impl FnMut(&mut Queue) -> bool) {
-        let mut is_first = true;
+    ///
+    /// Returns the slots that went into service in one step with the change; the rest are no slots.
+    fn advance(self, writer: usize, mut change: impl FnMut(&mut Queue) -> bool) -> [u16; AT_ONCE] {
+        let (mut is_first, mut with_change) = (true, [NO_SLOT; AT_ONCE]);
         loop {
-            let (mut ready, mut count, mut exceeds) = ([0u16; AT_ONCE], 0, false);
+            let (mut ready, mut count, mut exceeds) = ([NO_SLOT; AT_ONCE], 0, false);
             let done = self.layout.states().change(self.index, writer, |words| {
                 let mut queue = Queue::from_words(words);
                 let mut changed = is_first && change(&mut queue);
-                count = 0;
+                (ready, count) = ([NO_SLOT; AT_ONCE], 0);
                 while count < AT_ONCE
                     && let Some(slot) = queue.dispatch(|slot| self.request(slot))
                 {
@@ -143,9 +147,11 @@ impl<'a> Line<'a> {
                 queue.to_words(words);
                 ChangeResult::Made(())
             });
-            is_first = false;
             if done.is_none() {
-                return;
+                return with_change;
+            }
+            if std::mem::take(&mut is_first) {
+                with_change = ready;
             }
             for slot in &ready[..count] {
                 let cell = &self.cell.slots[usize::from(*slot)].wake;
@@ -156,7 +162,7 @@ impl<'a> Line<'a> {
                 self.layout.bypasses[Bypass::OverDepth as usize].count(local::shard(), 0);
             }
             if count < AT_ONCE {
-                return;
+                return with_change;
             }
         }
     }
@@ -196,7 +202,7 @@ impl<'a> Line<'a> {
 }
 
 /// Waits for a permit at a queue gate. None if there can be none: the gate became something else,
-/// or the queue is full. Gives how long it waited, too.
+/// or the queue is full. Gives how long it waited, too: zero if it had its permit at once.
 ///
 /// `depth` is where on its stack the thread is, if it will have left the call when it calls again
 /// from above; else zero.
@@ -210,7 +216,7 @@ pub(crate) fn acquire(
     let index = cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len();
     let Some(line) = Line::of(layout, index) else { return (Span::ZERO, None) };
     let begin = clock::now(&layout.header.clock);
-    let mut slept = false;
+    let mut has_waited = false;
     let permit = loop {
         let Some(owner) = record::own(layout) else {
             layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
@@ -218,28 +224,28 @@ pub(crate) fn acquire(
         };
         let request =
             QueueRequest { arrival: 0, cost: weight(cost.bytes), flow: flows.flow(index) };
-        let Some(permit) = arrive(line, owner, request, (begin, depth), &mut slept) else {
+        let Some(permit) = arrive(line, owner, request, (begin, depth), &mut has_waited) else {
             layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
             record::give_back(layout, owner);
             break None;
         };
-        match wait_for_permit(line, cell, (permit, owner), &mut slept) {
+        match wait_for_permit(line, cell, permit, owner) {
             WaitEnd::Admitted => break Some(permit),
             WaitEnd::Closed => {
                 release(layout, permit, None);
                 break None;
             }
-            WaitEnd::Lost => release(layout, permit, None),
+            WaitEnd::Lost => {
+                release(layout, permit, None);
+                has_waited = true;
+            }
         }
     };
-    // A thread that did not sleep has not waited.
-    let waited = match slept {
-        true => clock::now(&layout.header.clock).since(begin),
+    // A request that was not admitted at once has waited, even if its thread did not come to sleep.
+    let waited = match has_waited {
+        true => count_wait(cell, clock::now(&layout.header.clock).since(begin)),
         false => Span::ZERO,
     };
-    if waited > Span::ZERO {
-        count_wait(cell, waited);
-    }
     (waited, permit)
 }
 
@@ -249,18 +255,20 @@ fn weight(bytes: u64) -> u64 {
     bytes.max(512)
 }
 
-/// Takes a slot of a queue as soon as there is one, and arrives there.
+/// Takes a slot of a queue as soon as there is one, and arrives there. `has_waited` becomes true
+/// unless there is a slot, and the request goes into service as it arrives.
 fn arrive(
     line: Line<'_>,
     owner: Owner,
     request: QueueRequest,
     (begin, depth): (Time, usize),
-    slept: &mut bool,
+    has_waited: &mut bool,
 ) -> Option<Permit> {
     loop {
         let slot_freed = line.cell.slot_freed.load(Ordering::Acquire);
         if let Some(permit) = claim(line, owner, depth) {
-            if enter(line, permit, owner, request) {
+            if let Some(is_admitted) = enter(line, permit, owner, request) {
+                *has_waited |= !is_admitted;
                 return Some(permit);
             }
             line.free(permit, owner);
@@ -269,7 +277,7 @@ fn arrive(
         if clock::now(&line.layout.header.clock).since(begin) > FULL_AT_MOST {
             return None;
         }
-        *slept = true;
+        *has_waited = true;
         line.cell.outside.fetch_add(1, Ordering::SeqCst);
         if !sleep(&line.cell.slot_freed, slot_freed, RECHECK) {
             check_holders(line, record::number(owner));
@@ -308,14 +316,15 @@ fn claim(line: Line<'_>, owner: Owner, depth: usize) -> Option<Permit> {
     None
 }
 
-/// Arrives in a slot, and goes into service if it may. False if the queue is full for the flow.
-fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: QueueRequest) -> bool {
+/// Arrives in a slot, and goes into service if it may. Returns whether it did; none if the queue is
+/// full for the flow.
+fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: QueueRequest) -> Option<bool> {
     let slot = usize::from(permit.slot);
     let cell = line.slot(permit);
     cell.cost.store(request.cost, Ordering::Relaxed);
     cell.flow.store(request.flow.into(), Ordering::Relaxed);
     let mut has_arrived = false;
-    line.advance(record::number(owner), |queue| {
+    let admitted = line.advance(record::number(owner), |queue| {
         has_arrived = false;
         let headroom = queue.has_headroom(request.flow, |slot| line.request(slot));
         if !headroom || !line.is_owned(permit, owner) {
@@ -327,7 +336,7 @@ fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: QueueRequest) ->
         has_arrived = true;
         true
     });
-    has_arrived
+    has_arrived.then(|| admitted.contains(&permit.slot))
 }
 
 /// The end of a wait for a permit.
@@ -341,12 +350,7 @@ enum WaitEnd {
 }
 
 /// Waits until a request in a slot may go.
-fn wait_for_permit(
-    line: Line<'_>,
-    cell: &GateCell,
-    (permit, owner): (Permit, Owner),
-    slept: &mut bool,
-) -> WaitEnd {
+fn wait_for_permit(line: Line<'_>, cell: &GateCell, permit: Permit, owner: Owner) -> WaitEnd {
     let word = &line.slot(permit).wake;
     let mut patience = FIRST_CHECK;
     loop {
@@ -365,7 +369,6 @@ fn wait_for_permit(
             // Perhaps its permit was passed on before it knew that it had one.
             return WaitEnd::Lost;
         }
-        *slept = true;
         if !sleep(word, seen, until_next_check(line).min(patience)) {
             check_holders(line, record::number(owner));
             patience = RECHECK;

@@ -31,11 +31,14 @@ pub(crate) fn one_fewer(waiting: &AtomicU32) {
     let _ = waiting.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
 }
 
-/// Counts a wait at a gate, and how long it took.
-pub(crate) fn count_wait(cell: &GateCell, waited: Span) {
+/// Counts a wait at a gate and how long it took, which it returns. That is a nanosecond at least,
+/// even if the clock was set back meanwhile: zero stands for a request that did not wait.
+pub(crate) fn count_wait(cell: &GateCell, waited: Span) -> Span {
+    let waited = waited.max(Span(1));
     cell.delayed.fetch_add(1, Ordering::Relaxed);
     cell.waited.fetch_add(waited.0, Ordering::Relaxed);
     cell.waiting.record(waited);
+    waited
 }
 
 /// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which

@@ -81,7 +81,9 @@ fn write_while(layered: &Layered, mut change: impl FnMut(usize)) -> (u64, u64) {
         let begin = Instant::now();
         for round in 1.. {
             change(round);
-            if begin.elapsed() > Duration::from_secs(1) {
+            // Whatever the machine does meanwhile, one write is seen.
+            let has_written = written.load(Ordering::Relaxed) > 0;
+            if begin.elapsed() > Duration::from_secs(if has_written { 1 } else { 60 }) {
                 break;
             }
         }
@@ -179,7 +181,7 @@ fn what_was_read_before_a_change_is_restored_after_it_or_not_at_all() {
 fn a_write_that_is_refused_takes_nothing() {
     let agent = agent();
     let layered = agent.layered(Keys::default());
-    // A second passes for each byte: what was taken would be missed for a long time.
+    // A second passes for each byte: the second and the third would wait for what was taken.
     let full = SECRET.len() as u64;
     agent.apply(only(&[("b", bucket(1, full)), ("e", encrypt("k"))])).unwrap();
     let begin = Instant::now();
@@ -187,7 +189,7 @@ fn a_write_that_is_refused_takes_nothing() {
         let refused = layered.write(&write_request(), SECRET, b"").map(drop);
         assert_eq!(refused, Err(TransformError::NoKey("k".into())));
     }
-    assert!(begin.elapsed() < Duration::from_secs(full / 2), "each finds the bucket full");
+    assert!(begin.elapsed() < Duration::from_secs(2 * full - 1), "each finds the bucket full");
     assert_eq!(agent.stage().layout().channels[0].passed.bytes(), 0, "nothing was written");
     let queue = GateSpec::Concurrency { depth: 1 };
     agent.apply(only(&[("q", queue), ("e", encrypt("k"))])).unwrap();

@@ -61,9 +61,9 @@ fn counted(stage: &Stage, channel: usize) -> (u64, u64) {
     (passed.operations(), passed.bytes())
 }
 
-/// Waits until `condition` holds; fails after ten seconds.
+/// Waits until `condition` holds; fails after a minute.
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::yield_now();
@@ -106,14 +106,15 @@ fn a_bucket_holds_its_rate_with_many_threads_from_the_start() {
                     }
                 });
             }
-            eventually("half a second", || begin.elapsed() > Duration::from_millis(500));
+            eventually("half a second, and a write in it", || {
+                begin.elapsed() > Duration::from_millis(500) && counted(agent.stage(), 0).1 > 0
+            });
             stop.store(true, Ordering::Relaxed);
         });
         let (_, bytes) = counted(agent.stage(), 0);
         let seconds = begin.elapsed().as_secs_f64();
         let most = (burst as f64 + per_second as f64 * seconds) * 1.001;
         assert!(bytes as f64 <= most, "{threads} threads of {size}: {bytes} of {most}");
-        assert!(bytes > 0);
     }
 }
 

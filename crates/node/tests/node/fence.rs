@@ -187,33 +187,41 @@ fn other_links_and_other_gateways_are_left_alone() {
 
 #[test]
 fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
+    for is_closed in [true, false] {
+        // Where this machine stands still for a second, the device is done before anything is seen.
+        let is_seen = (0..20).any(|_| waits_for_the_device_alone(is_closed));
+        assert!(is_seen, "gateways that replace nothing wait for the device");
+    }
+}
+
+/// Has a connection replace one whose job is at the device, which takes a second for each, and
+/// returns whether a gateway that replaces nothing was welcome within that second.
+fn waits_for_the_device_alone(is_closed: bool) -> bool {
+    const JOBS: u64 = 40;
     let folder = tempfile::tempdir().unwrap();
     let speed = Speed { rate: Iops(1), variance: 0, seed: 1 };
     let config = Config { speed: Some(speed), depth: 1, ..config(folder.path()) };
-    for is_closed in [true, false] {
-        let node = start(config.clone()).unwrap();
-        let mut old = Gateway::welcomed(&node, &connection(link(1, 1), 1));
-        let begun = Instant::now();
-        // One is at the device, and the others would follow there, a second each.
-        for _ in 0..40 {
-            old.job(&job_head(&mut read(PartNumber(0), 1, 0, 4)), &[]);
-        }
-        while node.status().node.in_flight == 0 {
-            std::thread::yield_now();
-        }
-        if is_closed {
-            drop(old);
-        }
-        let mut new = Gateway::new(&node, &connection(link(2, 1), 1));
-        // Gateways that replace nothing are not kept waiting.
-        let stranger = LinkIdentity { gateway: "h".into(), ..connection(link(3, 1), 1) };
-        Gateway::welcomed(&node, &stranger);
-        assert!(begun.elapsed() < Duration::from_secs(1), "the others wait for the device");
-        new.is_welcome();
-        let waited = begun.elapsed();
-        assert!(waited >= Duration::from_secs(1), "it is welcome while a job is at the device");
-        assert!(waited < Duration::from_secs(20), "what waits is withdrawn");
+    let node = start(config).unwrap();
+    let mut old = Gateway::welcomed(&node, &connection(link(1, 1), 1));
+    let begun = Instant::now();
+    for _ in 0..JOBS {
+        old.job(&job_head(&mut read(PartNumber(0), 1, 0, 4)), &[]);
     }
+    while node.status().node.in_flight == 0 {
+        std::thread::yield_now();
+    }
+    if is_closed {
+        drop(old);
+    }
+    let mut new = Gateway::new(&node, &connection(link(2, 1), 1));
+    let stranger = LinkIdentity { gateway: "h".into(), ..connection(link(3, 1), 1) };
+    Gateway::welcomed(&node, &stranger);
+    let is_at_once = begun.elapsed() < Duration::from_secs(1);
+    new.is_welcome();
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_secs(1), "it is welcome while a job is at the device");
+    assert!(waited < Duration::from_secs(JOBS), "what waits is withdrawn");
+    is_at_once
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Large requests: one answer each, and served in pieces.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{Bytes, Iops, PartNumber};
 use tidegate_node::{Config, Running, Speed, Store, start};
 
-use crate::support::{Client, create, job, read, write};
+use crate::support::{Client, PATIENCE, create, job, read, write};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -117,16 +117,16 @@ fn a_large_request_does_not_stop_its_tenant() {
 #[test]
 fn a_large_request_is_given_up_between_its_pieces() {
     for depth in [1, 64] {
-        let node = modelled(100, depth);
+        let node = modelled(20, depth);
         let mut client = Client::new(&node, &[]);
         let part = client.part;
-        // 128 units: more than a second of work, of which at most 16 pieces are there.
-        let begun = Instant::now();
+        // 128 units: more than six seconds of work, of which at most 16 pieces are there.
         assert!(client.submit(vec![read(part, 7, 0, 16 << 20)]).is_empty());
         client.cancel(&[7]);
         let answer = client.finished();
         assert_eq!((answer.ticket, answer.outcome), (7, Err(Fault::Ending)));
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        let served = node.status().node.tenants[0].served_total;
+        assert!(served < 128, "{served} units");
         assert_eq!(client.request(read(part, 8, 0, 1)).outcome, Ok(()));
         assert_eq!(client.count(), 0, "one answer each");
         assert_eq!(node.status().node.waiting, 0);
@@ -135,7 +135,7 @@ fn a_large_request_is_given_up_between_its_pieces() {
 
 #[test]
 fn a_large_request_fails_when_its_node_ends() {
-    let node = modelled(50, 2);
+    let node = modelled(10, 2);
     let mut client = Client::new(&node, &[]);
     let part = client.part;
     assert!(client.submit(vec![read(part, 1, 0, 16 << 20), zero(part, 2, 0, 16 * MIB)]).is_empty());
@@ -149,15 +149,16 @@ fn a_large_request_fails_when_its_node_ends() {
 /// A job that leaves with its session makes no more pieces.
 #[test]
 fn the_pieces_of_a_closed_session_are_dropped_with_it() {
-    let node = modelled(100, 4);
+    let node = modelled(2, 1);
     let mut leaving = Client::new(&node, &[]);
     let part = leaving.part;
+    // 128 units: more than a minute of work.
     leaving.submit(vec![read(part, 1, 0, 16 << 20)]);
     drop(leaving);
     let mut client = Client::new(&node, &[]);
     let begun = Instant::now();
     assert_eq!(client.request(read(part, 2, 0, 1)).outcome, Ok(()));
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
 }
 
 /// The device writes zeros: 16 MiB of them take it as long as 128 reads, and count as that.

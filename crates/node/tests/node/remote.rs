@@ -66,7 +66,7 @@ impl Worker {
 
     pub(crate) fn until(&mut self, what: impl Fn(&Self) -> bool) {
         while !what(self) {
-            assert!(self.begun.elapsed() < PATIENCE, "it did not happen within twenty seconds");
+            assert!(self.begun.elapsed() < PATIENCE, "it did not happen within a minute");
             self.run_once();
         }
     }

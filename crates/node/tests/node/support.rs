@@ -73,7 +73,7 @@ impl Client {
 
     /// The next job that another thread finishes.
     pub(crate) fn finished(&self) -> Job {
-        self.finished.recv_timeout(PATIENCE).expect("an answer within twenty seconds")
+        self.finished.recv_timeout(PATIENCE).expect("an answer within a minute")
     }
 
     pub(crate) fn request(&mut self, job: Job) -> Job {
