@@ -14,7 +14,7 @@ use tidegate_model::gate::{Throughput, Unit};
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
-use crate::text_file::{self, Reader};
+use crate::text_file::{self, FileKind, Reader};
 
 /// A cluster that was read: its text and what it means.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl ClusterFile {
         let name = path.display().to_string();
         let text = text_file::read("cluster", path, reader)?;
         let cluster = Cluster::parse_all(&text)
-            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
+            .map_err(|errors| FileKind::Cluster.invalid(&name, &text, &errors))?;
         Ok(Self { name, text, cluster })
     }
 

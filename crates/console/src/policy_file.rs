@@ -19,7 +19,7 @@ use toml::Spanned;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::linked_paths;
-use crate::text_file::{self, Reader};
+use crate::text_file::{self, FileKind, Reader};
 
 /// A policy that was read: its text and what it means.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl PolicyFile {
                 .help("check the file; a policy without tenants has at least a comment"));
         }
         let policy = Policy::parse_all(&text)
-            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
+            .map_err(|errors| FileKind::Policy.invalid(&name, &text, &errors))?;
         let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
         Ok(Self { name, origin, text, policy })

@@ -1,11 +1,13 @@
 //! Reads a file that an operator wrote, and shows its faults in the form that all commands use.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use miette::LabeledSpan;
+use serde::de::IgnoredAny;
 use tidegate_fabric::trusted::{self, Secrecy, TrustProblem};
 use tidegate_model::TextError;
 
@@ -78,6 +80,46 @@ pub fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
         .help(help)
 }
 
+/// The kinds of files that operators write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Tenants and their promises.
+    Policy,
+    /// Nodes, volumes and gateways.
+    Cluster,
+}
+
+impl FileKind {
+    /// Fields at the top of a file of this kind, and of no other.
+    const fn own_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Policy => &["tenant", "match", "channel", "resource", "group", "budget"],
+            Self::Cluster => &["node", "data-node", "volume", "pool", "gateway", "controller"],
+        }
+    }
+
+    /// The failure for an invalid text of this kind: if it has the fields of the other kind alone,
+    /// that it is the other file; else all errors.
+    pub fn invalid(self, name: &str, text: &str, errors: &[TextError]) -> Failure {
+        let fields: BTreeMap<String, IgnoredAny> = toml::from_str(text).unwrap_or_default();
+        let has = |kind: Self| kind.own_fields().iter().any(|field| fields.contains_key(*field));
+        let fail = |message: &str, help: &str| {
+            Failure::new(Code::Invalid, format!("{name} {message}")).help(help.to_owned())
+        };
+        match self {
+            Self::Policy if has(Self::Cluster) && !has(Self::Policy) => fail(
+                "is a cluster file, and a policy is expected",
+                "name a policy there; `tidegate check --cluster FILE` checks a cluster file",
+            ),
+            Self::Cluster if has(Self::Policy) && !has(Self::Cluster) => fail(
+                "is a policy, and a cluster file is expected",
+                "name a cluster file there; `tidegate check FILE` checks a policy",
+            ),
+            _ => all_invalid(name, text, errors),
+        }
+    }
+}
+
 /// The failure for a text in which all of this is wrong.
 pub fn all_invalid(name: &str, text: &str, errors: &[TextError]) -> Failure {
     let failures = errors.iter().map(|error| invalid(name, text, error));
@@ -142,6 +184,8 @@ fn mended(message: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_model::Policy;
+
     use super::*;
 
     fn text_of(failure: &Failure) -> String {
@@ -160,6 +204,22 @@ mod tests {
         ] {
             assert!(text_of(&mended(message)).contains(help), "{}", text_of(&mended(message)));
         }
+    }
+
+    #[test]
+    fn a_file_of_the_other_kind_is_one_error() {
+        let cluster = "policy = \"p.toml\"\n[[node]]\nname = \"a\"\n[[gateway]]\nname = \"g\"\n";
+        let policy = "period = \"1s\"\n[[tenant]]\nname = \"db\"\n";
+        let of = |kind: FileKind, text: &str| {
+            let errors = Policy::parse_all(text).err().unwrap_or_default();
+            text_of(&kind.invalid("a.toml", text, &errors))
+        };
+        let found = of(FileKind::Policy, cluster);
+        assert!(found.contains("a.toml is a cluster file, and a policy is expected"), "{found}");
+        let found = of(FileKind::Cluster, policy);
+        assert!(found.contains("a.toml is a policy, and a cluster file is expected"), "{found}");
+        let both = of(FileKind::Policy, &format!("{cluster}{policy}"));
+        assert!(!both.contains("is expected"), "{both}");
     }
 
     #[test]

@@ -139,10 +139,7 @@ impl Register {
             dry_run: order.dry_run,
             is_changed: !current.as_ref().is_some_and(is_same),
             changes: difference(before, &policy),
-            warnings: match &self.cluster {
-                Some(cluster) => admission::warnings(&policy, cluster),
-                None => admission::resource_warnings(&policy, None),
-            },
+            warnings: self.warnings(&policy),
         };
         if order.dry_run || !applied.is_changed {
             return Ok(applied);
@@ -156,6 +153,16 @@ impl Register {
             commit(current, self.store.clone(), self.inputs.clone(), order, (policy, tenant_nodes));
         let revision = tokio::spawn(change).await.map_err(|_| Stopping)??;
         Ok(Applied { revision, ..applied })
+    }
+
+    /// The warnings of `check`. A controller without a cluster leads stages alone.
+    fn warnings(&self, policy: &Policy) -> Vec<String> {
+        let cluster = self.cluster.as_ref();
+        let mut warnings = admission::all_warnings(policy, cluster);
+        if cluster.is_none() {
+            warnings.extend(admission::resource_warnings(policy, None));
+        }
+        warnings
     }
 
     /// Chooses a scheduler for a node, or for all of them; none for the choice in the cluster file.

@@ -109,18 +109,33 @@ pub(crate) fn read<Raw: DeserializeOwned, T>(
     text: &str,
     meaning: impl FnOnce(Raw) -> ReadResult<T>,
 ) -> Result<T, TextError> {
-    let raw = toml::from_str(text).map_err(|error| located(text, shape(&error)))?;
+    let raw = toml::from_str(text).map_err(|error| located(text, shape(text, &error)))?;
     meaning(raw).map_err(|wrong| located(text, wrong))
 }
 
-/// Converts an error of the TOML reader.
-fn shape(error: &toml::de::Error) -> Wrong {
-    Wrong {
-        span: error.span().unwrap_or(0..0),
-        message: error.message().trim_end().replace('\n', ", "),
-        fix: String::new(),
+/// Converts an error of the TOML reader. Two that are frequent get a fix.
+fn shape(text: &str, error: &toml::de::Error) -> Wrong {
+    let span = error.span().unwrap_or(0..0);
+    let message = error.message().trim_end().replace('\n', ", ");
+    let found = text.get(span.clone()).and_then(|found| found.lines().next());
+    let found = found.map_or("", str::trim);
+    if message.starts_with(UNQUOTED) && !found.is_empty() {
+        let message = format!("{found} is not in quotation marks");
+        return Wrong { span, message, fix: format!("write {found:?}") };
     }
+    let header = found.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let header = header.filter(|name| !name.starts_with('[') && message == TABLE_FOR_LIST);
+    if let Some(name) = header {
+        let message =
+            format!("{name}: there may be several, so it stands in two pairs of brackets");
+        return Wrong { span, message, fix: format!("write [[{name}]]") };
+    }
+    Wrong { span, message, fix: String::new() }
 }
+
+/// How errors of the TOML reader begin, or are, that [`shape`] explains.
+const UNQUOTED: &str = "string values must be quoted";
+const TABLE_FOR_LIST: &str = "invalid type: map, expected a sequence";
 
 pub(crate) fn located(text: &str, wrong: Wrong) -> TextError {
     let before = &text[..wrong.span.start.min(text.len())];

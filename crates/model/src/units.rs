@@ -10,9 +10,11 @@
 //! | [`Bytes`] | byte | `4KiB`, `1.5MiB`, `200MB` |
 //! | [`Rate`] | byte per second | `150MiB/s`, `1GB/s`, `100Gbps` |
 //! | [`Iops`] | operation per second | `30k iops`, `500 iops` |
-//! | [`Span`], [`Time`] | nanosecond | `200ms`, `1.5s`, `50us` |
+//! | [`Span`], [`Time`] | nanosecond | `200ms`, `1.5s`, `50us`, `2d` |
 //! | [`Portion`] | millionth of a whole | `8%`, `8.333%` |
 
+use alloc::borrow::Cow;
+use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
@@ -27,8 +29,9 @@ pub struct UnitError {
     pub input: String,
     /// The defect of the text.
     pub problem: UnitProblem,
-    /// How a value of this type is written, for example `"150MiB/s"`.
-    pub example: &'static str,
+    /// How the value is written, if its unit shows what it means, or else a value of this type, for
+    /// example `"150MiB/s"`.
+    pub example: Cow<'static, str>,
 }
 
 /// A defect of a quantity.
@@ -96,13 +99,19 @@ const RATE: Units = &[
 const BIT_RATE: Units = &[("Tbps", T / 8), ("Gbps", G / 8), ("Mbps", M / 8), ("kbps", K / 8)];
 const IOPS: Units = &[("G iops", G), ("M iops", M), ("k iops", K), (" iops", 1)];
 const PORTION: Units = &[("%", 10_000)];
+/// Read and never printed: hours are exact, and easier to compare.
+const DAYS: Units = &[("d", 24 * 3_600 * G)];
 const SPAN: Units = &[("h", 3_600 * G), ("min", 60 * G), ("s", G), ("ms", M), ("us", K), ("ns", 1)];
 
 /// Parses `input` as a number and a unit of one of these families. Blanks around the number and
 /// before the unit are allowed; units are compared without blanks, so `30k iops` and `30 kiops` are
 /// the same.
 fn parse(input: &str, families: &[Units], example: &'static str) -> Result<u64, UnitError> {
-    let fail = |problem| UnitError { input: input.into(), problem, example };
+    let fail = |problem| {
+        let like = (problem == UnitProblem::UnknownUnit).then(|| respelled(input, families));
+        let example = like.flatten().map_or(Cow::Borrowed(example), Cow::Owned);
+        UnitError { input: input.into(), problem, example }
+    };
     let text = input.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], &text[digits..]);
@@ -112,13 +121,52 @@ fn parse(input: &str, families: &[Units], example: &'static str) -> Result<u64, 
     if unit.trim().is_empty() {
         return Err(fail(UnitProblem::NoUnit));
     }
-    let without_spaces = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
     let unit = without_spaces(unit);
     let mut units = families.iter().copied().flatten();
     let Some((_, scale)) = units.find(|(name, _)| without_spaces(name) == unit) else {
         return Err(fail(UnitProblem::UnknownUnit));
     };
     scaled(number, *scale).map_err(fail)
+}
+
+fn without_spaces(text: &str) -> String {
+    text.chars().filter(|c| *c != ' ').collect()
+}
+
+/// A quantity with the unit of these families that is meant, where the unit that was written leaves
+/// one alone: letters in the other case, a size in the place of a rate, a prefix alone.
+///
+/// ```text
+/// 600 IOPS -> 600 iops     300MB -> 300MB/s     600/s -> 600 iops     4K -> 4KiB
+/// ```
+pub(crate) fn respelled(input: &str, families: &[Units]) -> Option<String> {
+    let text = input.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = (&text[..digits], without_spaces(&text[digits..]));
+    let lower = unit.to_ascii_lowercase();
+    let rate = ["/sec", "/second", "ps"].into_iter().find_map(|end| lower.strip_suffix(end));
+    let wanted = [
+        Some(unit.clone()),
+        rate.map(|unit| format!("{unit}/s")),
+        Some(format!("{unit}/s")),
+        Some(format!("{lower}iops")),
+        lower.strip_suffix("/s").map(String::from),
+        lower.strip_suffix("/s").map(|prefix| format!("{prefix}iops")),
+        Some(format!("{lower}ib")),
+        Some(format!("{lower}ib/s")),
+    ];
+    let names = || families.iter().copied().flatten().map(|(name, _)| *name);
+    let alone = |wanted: String| {
+        let mut found = names().filter(|name| without_spaces(name).eq_ignore_ascii_case(&wanted));
+        found.next().filter(|_| found.next().is_none())
+    };
+    let name = wanted.into_iter().flatten().find_map(alone)?;
+    (!number.is_empty()).then(|| format!("{number}{name}"))
+}
+
+/// The same of a rate in operations or bytes.
+pub(crate) fn respelled_rate(input: &str) -> Option<String> {
+    respelled(input, &[IOPS, RATE, BIT_RATE])
 }
 
 /// `number * scale`, exactly, where `number` is decimal digits with at most one point.
@@ -248,7 +296,7 @@ quantity!(
     /// assert_eq!("1.5ms".parse(), Ok(Span(1_500_000)));
     /// assert_eq!(Span(1_500_000).to_string(), "1500us");
     /// ```
-    Span, SPAN, "200ms"
+    Span, SPAN, or DAYS, "200ms"
 );
 
 impl Span {
@@ -292,7 +340,11 @@ impl FromStr for Portion {
         let millionths = parse(input, &[PORTION], example)?;
         match u32::try_from(millionths).map(Self) {
             Ok(portion) if portion <= Self::WHOLE => Ok(portion),
-            _ => Err(UnitError { input: input.into(), problem: UnitProblem::TooLarge, example }),
+            _ => Err(UnitError {
+                input: input.into(),
+                problem: UnitProblem::TooLarge,
+                example: example.into(),
+            }),
         }
     }
 }
@@ -345,6 +397,27 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_unit_that_shows_what_is_meant_is_spelled_right() {
+        let like = |error: UnitError| error.example.into_owned();
+        let rate = |input: &str| like(input.parse::<Rate>().unwrap_err());
+        let cases = ["300MB", "20 MiB/sec", "20mib/s", "5 mbit", "1 gbps", "50%"];
+        let wanted = ["300MB/s", "20MiB/s", "20MiB/s", "150MiB/s", "1Gbps", "150MiB/s"];
+        assert_eq!(cases.map(rate), wanted);
+        let iops = |input: &str| like(input.parse::<Iops>().unwrap_err());
+        let cases = ["600 IOPS", "600/s", "20k", "20K IOPS", "5 ops"];
+        assert_eq!(cases.map(iops), ["600 iops", "600 iops", "20k iops", "20k iops", "30k iops"]);
+        let bytes = |input: &str| like(input.parse::<Bytes>().unwrap_err());
+        assert_eq!(["4K", "4kib", "4KiB/s", "1 gb"].map(bytes), ["4KiB", "4KiB", "4KiB", "1GB"]);
+        let span = |input: &str| like(input.parse::<Span>().unwrap_err());
+        assert_eq!(["10 MS", "3 days"].map(span), ["10ms", "200ms"]);
+        let [of_rate, of_operations] = ["300MB", "600/s"].map(respelled_rate);
+        assert_eq!(of_rate.as_deref(), Some("300MB/s"));
+        assert_eq!(of_operations.as_deref(), Some("600 iops"));
+        assert_eq!("1.5d".parse(), Ok(Span(36 * 3_600 * G)));
+        assert_eq!(Span(36 * 3_600 * G).to_string(), "36h");
+    }
 
     proptest! {
         #[test]

@@ -49,9 +49,11 @@ use crate::classify::owner::Owners;
 mod data_nodes;
 mod resources;
 mod tokens;
+mod warned;
 
 pub use data_nodes::{Unkept, unkept};
 pub use resources::{Refusal, admit, resource_warnings};
+pub use warned::all_warnings;
 
 /// The proof that promises cannot be kept: these tenants reach no nodes but these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,7 +200,7 @@ fn group_demands(
 
 /// Returns warnings about settings that are allowed but hardly meant: levels that nodes ignore,
 /// promises that cannot be checked, and owners that the policy lacks.
-pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
+fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut warnings = resource_warnings(policy, Some(cluster));
     let has_resources = !policy.resources.is_empty();
     let counts_bytes = policy.resource_at(GateKind::Node).is_some();
@@ -211,12 +213,8 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     {
         let name = &tenant.name;
         warnings.extend(unenforced(tenant, nodes, cluster));
-        let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
-        if in_bytes && !nodes.is_empty() && !counts_bytes {
-            warnings.push(format!(
-                "{name} has a level in bytes; nodes count bytes on a named [[resource]] only, so \
-                 add one, or a level in iops"
-            ));
+        if !counts_bytes {
+            warnings.extend(warned::in_bytes(tenant, nodes, cluster));
         }
         if !cluster.data_nodes.is_empty() {
             warnings.extend(uncounted(at_data_nodes));
@@ -224,8 +222,8 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         let Some(promised) = tenant.reservation.operations else { continue };
         if nodes.is_empty() && (has_resources || cluster.data_nodes.is_empty()) {
             warnings.push(format!(
-                "{name} is promised {promised}, but no volume or pool is its own; what it does \
-                 elsewhere is not checked"
+                "{name} is promised {promised}, but no volume or pool is its own; what its \
+                 programs and clients do at those of others is not checked"
             ));
         }
         unknown.extend(nodes.iter().copied());
@@ -240,7 +238,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         undeclared.filter(|node| node.capacity.is_none()).map(|node| node.name.clone());
     let undeclared: Vec<String> = undeclared.collect();
     if !undeclared.is_empty() {
-        let (does, it) = if undeclared.len() == 1 { ("does", "it") } else { ("do", "them") };
+        let (does, it) = if undeclared.len() == 1 { ("does", "it") } else { ("do", "they") };
         warnings.push(format!(
             "{} {does} not say what {it} can do, so promises there are not checked; add capacity = \
              \"20k iops\", for example",
@@ -621,8 +619,8 @@ mod tests {
         let golden = [
             "etl has a level in bytes; nodes count bytes on a named [[resource]] only, so add \
              one, or a level in iops",
-            "ci is promised 5k iops, but no volume or pool is its own; what it does elsewhere is \
-             not checked",
+            "ci is promised 5k iops, but no volume or pool is its own; what its programs and \
+             clients do at those of others is not checked",
             "d does not say what it can do, so promises there are not checked; add capacity = \
              \"20k iops\", for example",
             "www belongs to web, which is no tenant of the policy; its requests have no tenant",

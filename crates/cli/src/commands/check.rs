@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_algo::allocation::admission::{self, Refusal, Shortage, Unkept};
-use tidegate_algo::classify::access;
 use tidegate_fabric::place::default_state;
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
@@ -399,39 +398,10 @@ fn sums_of(policy: &Policy, resource: Option<&String>) -> Vec<Sum> {
 
 /// Warnings about valid settings that are hardly meant.
 fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
-    let (policy, stages) = (&file.policy, &file.policy.at(GateKind::Stage));
-    let files = stages.resource_at(GateKind::Stage).map(|resource| &resource.name);
     let mut warnings = file.doubts();
     warnings.extend(cluster.into_iter().flat_map(ClusterFile::doubts));
-    for (unit, name, example) in
-        [(Unit::Bytes, "bandwidth", "1000MiB/s"), (Unit::Operations, "operations", "50k iops")]
-    {
-        let reserves = stages.tenants.iter().any(|tenant| tenant.reservation.get(unit).is_some());
-        // In a cluster, what nodes can do is the budget for operations.
-        let is_of_nodes = unit == Unit::Operations && cluster.is_some() && files.is_none();
-        if !reserves || stages.budget.get(unit).is_some() || is_of_nodes {
-            continue;
-        }
-        warnings.push(match files {
-            None => format!(
-                "{name} is reserved, but without a budget of it no tenant is held back to keep \
-                 the reservation; add budget = \"{example}\", for example"
-            ),
-            Some(files) => format!(
-                "{name} is reserved on {files}, which states no capacity in it, so no tenant is \
-                 held back to keep the reservation; add capacity = \"{example}\", for example"
-            ),
-        });
-    }
-    if policy.tenants.is_empty() {
-        warnings.push("the policy has no tenant and promises nothing".into());
-    }
-    if let Some(cluster) = cluster {
-        warnings.extend(admission::warnings(policy, &cluster.cluster));
-        warnings.extend(access::warnings(policy, &cluster.cluster));
-        let unkept = admission::unkept(policy, &cluster.cluster);
-        warnings.extend(unkept.iter().map(ToString::to_string));
-    }
+    let cluster = cluster.map(|file| &file.cluster);
+    warnings.extend(admission::all_warnings(&file.policy, cluster));
     warnings
 }
 

@@ -74,6 +74,20 @@ fn the_beginning_of_a_recording_is_tried() {
     assert_eq!(twin(&[&ALL[..], &["--span", "1ns"]].concat()).status.code(), Some(3));
 }
 
+/// Another policy was in force than the one that is named.
+#[test]
+fn a_replay_that_is_far_from_the_recording_is_doubted() {
+    let wrong = [&ALL[..4], &["--recorded-under", "change.toml"]].concat();
+    let text = String::from_utf8(twin(&wrong).stdout).unwrap();
+    let warning = "warning: the replay does not repeat the recording, so do not trust what it \
+                   predicts; nodes have the speed that the cluster file declares: remove";
+    assert!(text.lines().nth(1).unwrap().starts_with(warning), "{text}");
+    let output = twin(&[&wrong[..], &["--json"]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["fit"]["distance"].as_f64().unwrap() > 0.2, "{json}");
+    assert!(json["fit"]["warning"].is_string(), "{json}");
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -356,15 +357,17 @@ fn offsets(raw: &RawVolume, volume: &Volume, cluster: &Cluster) -> ReadResult<Ve
     let Some(texts) = &raw.offsets else {
         if devices {
             let message = format!("offsets: {} has parts on a device", volume.name);
-            let fix = "say where each part begins, like offsets = [\"0B\"]";
+            let each = vec!["\"0B\""; parts].join(", ");
+            let fix = format!("say where each part begins, like offsets = [{each}]");
             return wrong(raw.nodes.span(), message, fix);
         }
-        return Ok(alloc::vec![Bytes::ZERO; parts]);
+        return Ok(vec![Bytes::ZERO; parts]);
     };
     let span = texts.span();
     if texts.get_ref().0.len() != parts {
-        let message = format!("offsets: {} of them", texts.get_ref().0.len());
-        return wrong(span, message, format!("there are {parts} parts, one on each node"));
+        let given = texts.get_ref().0.len();
+        let message = format!("offsets: {given} for a volume on {parts} of the nodes");
+        return wrong(span, message, "write one offset for each of its nodes, in their order");
     }
     let offset = |(text, id): (&String, &NodeId)| {
         let offset = match text.parse::<Bytes>() {
@@ -768,7 +771,7 @@ mod tests {
             ("stripe = \"4KiB\"", "stripe = \"2KiB\"", "stripe: 2KiB is no stripe; use a power"),
             ("stripe = \"4KiB\"", "stripe = \"12KiB\"", "stripe: 12KiB is no stripe"),
             ("offsets = \"0B\"", "", "offsets: one has parts on a device; say where each part"),
-            ("offsets = \"0B\"", "offsets = [\"0B\", \"0B\"]", "offsets: 2 of them; there are 1"),
+            ("offsets = \"0B\"", "offsets = [\"0B\", \"0B\"]", "offsets: 2 for a volume on 1 of"),
             ("offsets = \"0B\"", "offsets = \"1kB\"", "offsets: 1kB is not a number of whole bl"),
             ("[\"0B\", \"4KiB\", \"0B\"]", "[\"4KiB\", \"4KiB\", \"0B\"]", "offsets: a has no dev"),
             (

@@ -22,7 +22,7 @@ use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::tag::{Class, ClassWeights};
 use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
-use crate::units::{Bytes, Iops, Portion, Rate, Span, UnitProblem};
+use crate::units::{self, Bytes, Iops, Portion, Rate, Span, UnitProblem};
 
 mod resources;
 
@@ -119,8 +119,7 @@ struct RawMatch {
     cgroup: Strings,
     #[serde(default)]
     user: Strings,
-    #[serde(default)]
-    path: Strings,
+    path: Option<Spanned<Strings>>,
     #[serde(default)]
     volume: Strings,
     #[serde(default)]
@@ -454,7 +453,7 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Re
         process: raw.process.0.clone(),
         cgroup: raw.cgroup.0.clone(),
         user: raw.user.0.clone(),
-        path: raw.path.0.clone(),
+        path: raw.path.as_ref().map_or_else(Vec::new, |paths| paths.get_ref().0.clone()),
         ..Conditions::default()
     };
     if let Some(names) = &raw.operation {
@@ -481,7 +480,11 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Re
 fn range(field: &str, text: Option<&Text>) -> ReadResult<Option<SizeRange>> {
     let Some(text) = text else { return Ok(None) };
     text.get_ref().parse::<SizeRange>().map(Some).or_else(|error| {
-        wrong(text.span(), format!("{field}: {error}"), r#"or ">=64KiB", or "4KiB..64KiB""#)
+        let fix = format!(
+            "write sizes like {:?}, and a range like \">=64KiB\" or \"4KiB..64KiB\"",
+            error.example
+        );
+        wrong(text.span(), format!("{field}: {:?} {}", error.input.trim(), error.problem), fix)
     })
 }
 
@@ -536,7 +539,11 @@ fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadResult<Through
             // The parser that knows the unit says what is wrong with the number.
             let is_unknown = as_bandwidth.problem == UnitProblem::UnknownUnit;
             let error = if is_unknown { as_operations } else { as_bandwidth };
-            let fix = r#"write it like "150MiB/s" or "30k iops""#;
+            let like = units::respelled_rate(text).filter(|_| is_unknown);
+            let fix = match like {
+                Some(like) => format!("write it like {like:?}"),
+                None => r#"write it like "150MiB/s" or "30k iops""#.into(),
+            };
             return wrong(span, format!("{field}: {:?} {}", error.input, error.problem), fix);
         }
     };

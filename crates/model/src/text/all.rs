@@ -33,12 +33,17 @@ pub(crate) fn read_all<Raw: DeserializeOwned, T>(
     meaning: impl Fn(Raw) -> ReadResult<T>,
 ) -> Result<T, Vec<TextError>> {
     let (table, syntax) = DeTable::parse_recoverable(text);
-    let mut wrongs: Vec<Wrong> = syntax.iter().take(MOST).map(shape).collect();
-    let mut rest =
-        Rest { table, touched: BTreeSet::new(), names: Vec::new(), placeholders: Vec::new() };
+    let mut wrongs: Vec<Wrong> = syntax.iter().take(MOST).map(|error| shape(text, error)).collect();
+    let mut rest = Rest {
+        table,
+        touched: BTreeSet::new(),
+        changed: Vec::new(),
+        names: Vec::new(),
+        placeholders: Vec::new(),
+    };
     while wrongs.is_empty() || syntax.is_empty() && wrongs.len() < MOST {
         let raw = Raw::deserialize(Deserializer::from(rest.table.clone()));
-        let wrong = match raw.map_err(|error| shape(&error)).and_then(&meaning) {
+        let wrong = match raw.map_err(|error| shape(text, &error)).and_then(&meaning) {
             Ok(value) if wrongs.is_empty() => return Ok(value),
             Ok(_) => break,
             Err(wrong) => wrong,
@@ -63,6 +68,8 @@ struct Rest<'a> {
     table: Spanned<DeTable<'a>>,
     /// The first bytes of elements that lost an entry.
     touched: BTreeSet<usize>,
+    /// Fields that lost a part or have a placeholder, each behind the first byte of its element.
+    changed: Vec<(usize, String)>,
     /// Names of elements that were left out.
     names: Vec<String>,
     /// The values that were replaced by a placeholder, as written, and their first bytes; empty for
@@ -82,6 +89,13 @@ const PLACEHOLDERS: [(&str, &str); 6] = [
     ("client", "1k iops"),
     ("kind", "no-op"),
     ("rate", "1k iops"),
+];
+
+/// Fields, and those of the same element that are right or wrong only beside them.
+const DEPENDENT: [(&str, &[&str]); 3] = [
+    ("nodes", &["offsets", "size"]),
+    ("size", &["offsets"]),
+    ("kind", &["rate", "burst", "depth", "weights", "order", "level", "key"]),
 ];
 
 /// Fields that refer to something by its name.
@@ -108,6 +122,7 @@ impl Rest<'_> {
         };
         let element = || way.split_last().is_some_and(|(_, way)| self.is_touched(way));
         self.is_touched(&way)
+            || self.is_dependent(&way, wrong)
             || self.is_overshadowed(&way, wrong)
             || self.is_of_element(&way, wrong) && element()
     }
@@ -117,6 +132,17 @@ impl Rest<'_> {
         let Some(start) = self.span(way).map(|span| span.start) else { return false };
         matches!(way.last(), Some(PathStep::Index(_))) && self.touched.contains(&start)
             || self.placeholders.iter().any(|(_, first)| *first == start)
+    }
+
+    /// Whether the mistake is one of a field that depends on another one, which has changed.
+    fn is_dependent(&self, way: &[PathStep], wrong: &Wrong) -> bool {
+        let Some((_, element)) = way.split_last() else { return false };
+        let Some(start) = self.span(element).map(|span| span.start) else { return false };
+        let field = wrong.message.split(':').next().unwrap_or_default();
+        let is_of = |changed: &str| {
+            DEPENDENT.iter().any(|(name, fields)| *name == changed && fields.contains(&field))
+        };
+        self.changed.iter().any(|(first, changed)| *first == start && is_of(changed))
     }
 
     /// Whether the mistake is that the element before, which lost a condition, matches everything.
@@ -137,7 +163,9 @@ impl Rest<'_> {
             way.pop();
         } else if let Some(PathStep::Key(key)) = way.last() {
             let key = key.clone();
+            let element = self.span(&way[..way.len() - 1]).map(|span| span.start);
             if key == "nodes" && self.leave_out_of_list(&way, wrong) || self.replace(&way, &key) {
+                self.changed.extend(element.map(|start| (start, key)));
                 return true;
             }
         }
@@ -474,6 +502,37 @@ stripe = "3KiB"
 "#;
         let messages = messages(Cluster::parse_all(text).unwrap_err());
         assert_eq!(lines(&messages), [1, 4, 7, 10, 13, 16, 18, 19], "{messages:#?}");
+    }
+
+    #[test]
+    fn what_follows_from_a_field_beside_it_is_not_reported() {
+        let device = |name| format!("[[node]]\nname = {name:?}\ndevice = \"{name}.img\"\n");
+        let volume = "[[volume]]\nname = \"v\"\nsize = \"1GiB\"\ntenant = \"t\"\n\
+                      nodes = [\"z\", \"b\"]\noffsets = [\"0B\", \"0B\"]\n";
+        let cluster = device("a") + &device("b") + volume;
+        let found = messages(Cluster::parse_all(&cluster).unwrap_err());
+        assert_eq!(found, [(11, "nodes: none is \"z\"".into())]);
+        let policy = "tenant = [{ name = \"kv\" }]\n[[channel]]\nname = \"c\"\ntenant = \"kv\"\n\
+                      gates = [{ kind = \"token_bucket\", rate = \"1MiB/s\", burst = \"1MiB\" }]\n";
+        let found = messages(Policy::parse_all(policy).unwrap_err());
+        assert_eq!(found, [(5, "kind: \"token_bucket\" is not ".into())]);
+    }
+
+    #[test]
+    fn frequent_errors_of_the_form_have_a_fix() {
+        let fix = |text: &str| {
+            let error = Policy::parse_all(text).unwrap_err().remove(0);
+            assert_eq!(Policy::parse(text).unwrap_err(), error);
+            format!("{}; {}", error.message, error.fix)
+        };
+        assert_eq!(
+            fix("period = \"1s\"\n[tenant]\nname = \"db\"\n"),
+            "tenant: there may be several, so it stands in two pairs of brackets; write [[tenant]]"
+        );
+        assert_eq!(
+            fix("budget = 100MiB/s\n"),
+            "100MiB/s is not in quotation marks; write \"100MiB/s\""
+        );
     }
 
     #[test]

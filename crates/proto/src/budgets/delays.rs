@@ -4,6 +4,10 @@
 //! The counts are those of [`recent_waits`](super::recent_waits). For each gate that held at least
 //! a tenth of the waiting there is the evidence (the rate that decides, and what the tenant had),
 //! and a remedy.
+//!
+//! The rates of a share in the last minute are not kept. So the share that is in force stands
+//! beside the tenant's service in the last period, which is of the same time, and where none is in
+//! force any more the evidence says so.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -16,6 +20,7 @@ use tidegate_model::{Policy, Span, Time};
 
 use super::distribute::in_force;
 use super::rules::tenant_id;
+use super::window_stats::per_second;
 use super::{Active, Budgets};
 use crate::stats::delays::stages::{DelaysAtStage, StageCause, StageGate, StageWaits};
 use crate::stats::delays::{UnknownTenant, WORTH_PERMILLE, permille};
@@ -63,12 +68,12 @@ impl Budgets {
         let ended = self.ended.delays(now, tenant);
         ended.iter().for_each(|there| sum += there.waits);
         stages.extend(ended);
+        let case = StageCase { budgets: self, active, index, stages: &stages };
         let mut causes: Vec<_> = StageGate::ALL
             .into_iter()
             .filter_map(|gate| {
                 let permille = permille(sum.of(gate), sum.total_ns());
-                let (why, help) =
-                    (permille >= WORTH_PERMILLE).then(|| self.explained(active, index, gate))?;
+                let (why, help) = (permille >= WORTH_PERMILLE).then(|| case.explained(gate))?;
                 Some(StageCause { gate, permille, why, help })
             })
             .collect();
@@ -92,67 +97,113 @@ impl Budgets {
     pub(crate) fn observed(&self, now: Time) -> Span {
         now.since(self.started).min(MINUTE)
     }
+}
 
+/// A tenant, and the stages where it had requests in the last minute.
+struct StageCase<'a> {
+    budgets: &'a Budgets,
+    active: &'a Active,
+    index: usize,
+    stages: &'a [DelaysAtStage],
+}
+
+impl StageCase<'_> {
     /// The evidence and the remedy for one gate.
-    fn explained(&self, active: &Active, index: usize, gate: StageGate) -> (String, String) {
+    fn explained(&self, gate: StageGate) -> (String, String) {
         match gate {
-            StageGate::BytesLimit => self.limit(active, index, Unit::Bytes),
-            StageGate::OperationsLimit => self.limit(active, index, Unit::Operations),
-            StageGate::BytesShare => self.share(active, index, Unit::Bytes),
-            StageGate::OperationsShare => self.share(active, index, Unit::Operations),
-            StageGate::Channel => added_gates(&active.policy, index),
+            StageGate::BytesLimit => self.limit(Unit::Bytes),
+            StageGate::OperationsLimit => self.limit(Unit::Operations),
+            StageGate::BytesShare => self.share(Unit::Bytes),
+            StageGate::OperationsShare => self.share(Unit::Operations),
+            StageGate::Channel => added_gates(&self.active.policy, self.index),
         }
     }
 
     /// The tenant's service per second in the last period.
-    fn had(&self, index: usize, unit: Unit) -> u64 {
-        let [bytes, operations, _] = self.tenants[index].per_second();
+    fn had(&self, unit: Unit) -> u64 {
+        let [bytes, operations, _] = self.budgets.tenants[self.index].per_second();
         match unit {
             Unit::Bytes => bytes,
             Unit::Operations => operations,
         }
     }
 
-    fn limit(&self, active: &Active, index: usize, unit: Unit) -> (String, String) {
-        let Some(limit) = active.policy.tenants[index].limit.get(unit) else {
+    /// The tenant's service per second in the last minute, while its stages were connected.
+    fn mean(&self, unit: Unit) -> u64 {
+        let rate = |there: &DelaysAtStage| {
+            let count = match unit {
+                Unit::Bytes => there.waits.bytes,
+                Unit::Operations => there.waits.requests,
+            };
+            per_second(count, Span(there.span_ns))
+        };
+        self.stages.iter().map(rate).fold(0, u64::saturating_add)
+    }
+
+    fn limit(&self, unit: Unit) -> (String, String) {
+        let Some(limit) = self.active.policy.tenants[self.index].limit.get(unit) else {
             let why = "it had a limit until the policy was changed".into();
             return (why, "nothing has to: the policy in force has no limit for it".into());
         };
-        let had = self.had(index, unit);
-        let (limit_text, had_text) = (Throughput::new(unit, limit), readable(unit, had));
+        let (mean, limit_text) = (self.mean(unit), Throughput::new(unit, limit));
+        let had = self.had(unit).max(mean);
         if permille(had, limit) >= USED_UP_PERMILLE {
-            let why = format!("its limit of {limit_text} is used up: it had {had_text}");
+            let had = readable(unit, had);
+            let why = format!("its limit of {limit_text} is used up: it had {had}");
             return (why, "raise the limit; it asks for more than that".into());
         }
-        let why = format!("bursts met its limit of {limit_text}; it had {had_text} on average");
+        let mean = match mean {
+            0 => format!("less than {}", Throughput::new(unit, 1)),
+            mean => readable(unit, mean),
+        };
+        let why = format!(
+            "requests that came at the same time met its limit of {limit_text}, though it had \
+             {mean} on average in the last minute"
+        );
         (why, "a larger burst or limit, or steadier requests".into())
     }
 
-    fn share(&self, active: &Active, index: usize, unit: Unit) -> (String, String) {
-        let rates = in_force(&active.policy, unit, &self.stages);
-        let tenant = &active.policy.tenants[index];
-        let text = |rate: u64| readable(unit, rate);
-        let own = match rates[index] {
-            u64::MAX => "not bounded now".into(),
-            rate => text(rate),
-        };
-        let had = text(self.had(index, unit));
-        let mut others: Vec<_> = (0..rates.len())
-            .filter(|at| *at != index && (1..u64::MAX).contains(&rates[*at]))
-            .collect();
-        others.sort_by_key(|at| Reverse(rates[*at]));
-        let name =
-            |at: &usize| format!("{} ({})", active.policy.tenants[*at].name, text(rates[*at]));
-        let others: Vec<String> = others.iter().map(name).collect();
-        let mut why =
-            format!("its share is {own} (weight {}), of which it had {had}", tenant.weight);
-        if !others.is_empty() {
-            why += &format!("; shares of others: {}", listed(&others));
+    fn share(&self, unit: Unit) -> (String, String) {
+        let (policy, stages) = (&self.active.policy, &self.budgets.stages);
+        let tenant = &policy.tenants[self.index];
+        if policy.budget.get(unit).is_none() {
+            let name = match unit {
+                Unit::Bytes => "bytes",
+                Unit::Operations => "operations",
+            };
+            let why = format!("its share of {name} held it until the policy was changed");
+            return (why, format!("nothing has to: the policy in force has no budget in {name}"));
         }
         let help = match tenant.reservation.get(unit) {
             Some(_) => "a larger reservation or weight, or a larger budget if the device allows it",
             None => "a reservation or a larger weight, or a larger budget if the device allows it",
         };
+        if !stages.values().any(|stage| stage.share_of(self.index).is_some()) {
+            let why = format!(
+                "its share (weight {}) held programs that have ended, so it has none now",
+                tenant.weight
+            );
+            return (why, help.into());
+        }
+        let rates = in_force(policy, unit, stages);
+        let text = |rate: u64| match rate {
+            u64::MAX => "not bounded".into(),
+            rate => readable(unit, rate),
+        };
+        let (own, had) = (text(rates[self.index]), readable(unit, self.had(unit)));
+        let mut others: Vec<_> = (0..rates.len())
+            .filter(|at| *at != self.index && (1..u64::MAX).contains(&rates[*at]))
+            .collect();
+        others.sort_by_key(|at| Reverse(rates[*at]));
+        let name = |at: &usize| format!("{} ({})", policy.tenants[*at].name, text(rates[*at]));
+        let others: Vec<String> = others.iter().map(name).collect();
+        let mut why = format!(
+            "its share is {own} now (weight {}), and it had {had} in the last period",
+            tenant.weight
+        );
+        if !others.is_empty() {
+            why += &format!("; shares of others now: {}", listed(&others));
+        }
         (why, help.into())
     }
 }

@@ -245,6 +245,8 @@ pub(super) struct TenantBounds {
     pub(super) unknown: [GrantCounts; 2],
     /// Served and expected to be asked for in the period before, by the last report.
     pub(super) expected_before: u64,
+    /// Whether units waited in the period before, by the last report.
+    pub(super) was_waiting: bool,
     /// Whether the last division of this period, and that of the next, saw no demand.
     pub(super) is_divided_idle: [bool; 2],
     /// The result of the last division in its group, in this period and in the one before.
@@ -321,8 +323,17 @@ impl TenantBounds {
     /// had lapsed to others of the tenant's group is not missed.
     pub(super) fn is_met(&self) -> bool {
         let reserved = self.promise.reserved;
-        let requested = self.expected_before.saturating_sub(reserved / 100);
+        let requested = self.requested_before().saturating_sub(reserved / 100);
         self.served_before() >= (reserved - self.divided_before.lapsed.min(reserved)).min(requested)
+    }
+
+    /// The demand of the period before. Where nothing waited by the last report, all requests were
+    /// served, and what was expected for the rest of the period did not come.
+    pub(super) fn requested_before(&self) -> u64 {
+        match self.was_waiting {
+            true => self.expected_before,
+            false => self.expected_before.min(self.served_before()),
+        }
     }
 
     /// Whether a division would come out as the last one did, and every count is as it is to be,
@@ -341,6 +352,7 @@ impl TenantBounds {
     pub(super) fn begin_period(&mut self) {
         self.is_divided_idle[0] = self.is_divided_idle[1];
         self.expected_before = self.expected();
+        self.was_waiting = self.waiting() > 0;
         self.divided_before = core::mem::take(&mut self.divided);
         self.gone_before = self.gone.reserved;
         self.gone = GrantCounts::ZERO;

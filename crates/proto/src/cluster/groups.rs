@@ -182,8 +182,8 @@ pub(super) fn is_met<'a>(
         members.map(of).fold(0, u64::saturating_add)
     };
     let requested = sum(|tenant| match tenant.is_limited {
-        true => tenant.expected_before.min(tenant.promise.allowed),
-        false => tenant.expected_before,
+        true => tenant.requested_before().min(tenant.promise.allowed),
+        false => tenant.requested_before(),
     });
     let usable = group.reserved.saturating_sub(sum(|it| it.divided_before.unused_earlier));
     sum(TenantBounds::served_before) >= usable.min(requested).saturating_sub(group.reserved / 100)

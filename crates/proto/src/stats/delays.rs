@@ -200,7 +200,8 @@ impl ClusterStats {
         let mut all = Doing::default();
         there.iter().for_each(|doing| all += *doing);
         let spans = self.nodes.iter().map(|node| node.minute.work(now).span.0);
-        let case = Case { stats: self, now, index, there: &there, all, status };
+        let path = self.path(now, index, &all.waits);
+        let case = Case { stats: self, now, index, there: &there, all, status, path: &path };
         let mut causes: Vec<_> =
             Rule::ALL.into_iter().filter_map(|rule| case.cause(rule)).collect();
         causes.sort_by_key(|cause| Reverse(cause.permille));
@@ -209,8 +210,8 @@ impl ClusterStats {
             span_ns: spans.max().unwrap_or(0),
             waits: all.waits,
             mean_ns: mean(&all.waits),
-            path: self.path(now, index, &all.waits),
             nodes: case.nodes(),
+            path,
             causes,
             // The parts that lead data nodes and stages add theirs.
             data_nodes: Vec::new(),
@@ -240,6 +241,8 @@ struct Case<'a> {
     there: &'a [Doing],
     all: Doing,
     status: &'a ClusterStatus,
+    /// Its requests over gateways.
+    path: &'a Option<PathDelays>,
 }
 
 impl Case<'_> {
@@ -416,7 +419,13 @@ impl Case<'_> {
         let name = &node.name;
         if work.full * BUSY < work.readings {
             let why = format!("node {name} did not let it wait: this is how long its store takes");
-            return (why, "a faster store".into());
+            let help = self.longer_way().map_or("a faster store".into(), |[way, store]| {
+                format!(
+                    "little at nodes: over gateways {way} of a request's time is on the way to the \
+                     node and back, and {store} at the store"
+                )
+            });
+            return (why, help);
         }
         let own = permille(self.there[at].waits.operations, work.operations);
         let did = Iops(per_second(work.operations, work.span));
@@ -449,6 +458,18 @@ impl Case<'_> {
             false => "less load there, a faster store, or volumes over more nodes",
         };
         (why, help.into())
+    }
+
+    /// The parts of the time of requests over gateways that are outside of nodes and at the store,
+    /// if the first one is larger.
+    fn longer_way(&self) -> Option<[String; 2]> {
+        let path = self.path.as_ref()?;
+        let of = |wanted: &str| {
+            let part = path.parts.iter().find(|part| part.place == wanted);
+            part.map_or(0, |part| part.ns)
+        };
+        let (way, store) = (of("gateway").saturating_add(of("link")), of("store"));
+        (way > store).then(|| [way, store].map(|ns| percent(ns, path.total_ns)))
     }
 
     /// Reservations kept at a node, per second, by the tenant's name.

@@ -173,6 +173,20 @@ fn what_cannot_be_met_is_named() {
     assert!(world.events().iter().any(is_gold));
 }
 
+/// A client that stops between the last report and the end of a period was expected to go on.
+#[test]
+fn a_client_that_asks_for_less_than_was_expected_misses_nothing() {
+    let mut world = ClusterTestbed::new(&policy(GOLD), 1500, 2);
+    world.demand(0, "gold", 1100);
+    world.run(Span(3 * PERIOD.0 - 150 * MS));
+    world.demand(0, "gold", 0);
+    world.run(Span(2 * PERIOD.0));
+    let served = world.served(2, "gold");
+    assert!((800..990).contains(&served), "{served}");
+    let missed = world.events().iter().filter(|it| matches!(it, Event::ReservationMissed { .. }));
+    assert_eq!(missed.count(), 0, "none of its requests waited");
+}
+
 #[test]
 fn communication_takes_less_than_a_hundredth_of_the_period() {
     let tenants: Vec<String> = (0..200)

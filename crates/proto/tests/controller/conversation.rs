@@ -386,11 +386,37 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     world.apply(2, r#"tenant = [{ name = "backup", limit = "20MiB/s" }, { name = "oltp" }]"#);
     let before = there.waits.total_ns();
     world.run(Span(5_000 * MS));
+    let (gates, why) = held(&world, "oltp");
+    let expected = "its share of bytes held it until the policy was changed; nothing has to: the \
+                    policy in force has no budget in bytes";
+    assert_eq!((gates, &*why), (vec![StageGate::BytesShare], expected));
     let delays = world.controller.delays(world.now, "backup").unwrap();
     assert!(delays.stages[0].waits.total_ns() > before);
     assert!(held(&world, "backup").1.starts_with("its limit of 20MiB/s is used up"));
     world.run(Span(61_000 * MS));
     assert_eq!(held(&world, "oltp").0, [], "nothing holds it any more");
+}
+
+/// What is in force now stands beside the service of the same time, and not beside the minute's.
+#[test]
+fn a_share_is_explained_by_numbers_of_one_time() {
+    let mut world = ControllerTestbed::new(Some(
+        "period = \"1s\"\nredistribute = \"100ms\"\nbudget = \"100MiB/s\"\n\
+         tenant = [{ name = \"oltp\" }, { name = \"backup\" }]\n",
+    ));
+    let oltp = world.join("oltp", 500 * MIB);
+    world.join("backup", 500 * MIB);
+    world.run(Span(5_000 * MS));
+    let (gates, why) = held(&world, "oltp");
+    assert_eq!(gates, [StageGate::BytesShare], "{why}");
+    assert!(why.starts_with("its share is 50MiB/s now (weight 100), and it had 50MiB/s"), "{why}");
+    assert!(why.contains("in the last period; shares of others now: backup (50MiB/s)"), "{why}");
+    world.leave(oltp);
+    world.run(Span(5_000 * MS));
+    let (gates, why) = held(&world, "oltp");
+    assert_eq!(gates, [StageGate::BytesShare], "{why}");
+    let ended = "its share (weight 100) held programs that have ended, so it has none now; ";
+    assert!(why.starts_with(ended), "{why}");
 }
 
 #[test]
@@ -492,6 +518,8 @@ fn an_ended_stage_keeps_its_account_for_a_minute() {
     assert_eq!(there.waits, before.stages[0].waits);
     assert_eq!(there.ended_ns, Some(20_000 * MS));
     assert_eq!(after.stage_causes[0].gate, StageGate::BytesLimit);
+    let why = &after.stage_causes[0].why;
+    assert!(why.starts_with("its limit of 10MiB/s is used up: it had"), "{why}");
     assert!(world.controller.delays(world.now, "first").unwrap().stages.is_empty());
     let status = world.status();
     assert_eq!((status.stages.len(), status.ended_stages.len()), (0, 1));

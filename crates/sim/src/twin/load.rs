@@ -33,8 +33,8 @@ pub struct RecordedLoad {
     pub failed: u64,
     /// Its last line is missing.
     pub is_cut_off: bool,
-    /// Whether requests were left out because they were answered too late.
-    is_shortened: bool,
+    /// Of the requests that were left out because they were answered too late, the first answer.
+    left_out: Option<Time>,
     pub(super) connections: Vec<ConnectionLoad>,
 }
 
@@ -85,6 +85,23 @@ pub enum LoadError {
     /// It has none.
     #[error("it has no requests; record while clients use volumes of the cluster")]
     Empty,
+    /// None was answered in the part that is wanted.
+    #[error("its first request was answered after {first}; make a longer part again (--span)")]
+    Short {
+        /// The time of the first answer.
+        first: Span,
+    },
+    /// A request was answered after the end.
+    #[error(
+        "it ends after {end}, and a request was answered after {answer}; correct the time in its \
+         last line, or make a part again (--span)"
+    )]
+    Late {
+        /// The length of the recording, as its last line has it.
+        end: Span,
+        /// The time of the answer.
+        answer: Span,
+    },
 }
 
 impl RecordedLoad {
@@ -118,8 +135,9 @@ impl RecordedLoad {
             count += 1;
             let line = parser.line(&line)?;
             if let Line::Request(request) = &line {
-                if request.at_ns.saturating_add(request.latency_ns) > until.0 {
-                    load.is_shortened = true;
+                let answer = Time(request.at_ns).after(Span(request.latency_ns));
+                if answer.0 > until.0 {
+                    load.left_out = Some(load.left_out.map_or(answer, |first| first.min(answer)));
                     continue;
                 }
                 requests += 1;
@@ -153,10 +171,15 @@ impl RecordedLoad {
 
     fn finish(mut self, until: Span) -> Result<Self, LoadError> {
         let requests = self.connections.iter().flat_map(|it| &it.requests);
-        let last = requests.map(|request| request.answered_at()).max().ok_or(LoadError::Empty)?;
-        self.span = match self.is_shortened {
-            true => until,
-            false => self.span.max(last.since(Time::ZERO)).min(until),
+        let last = requests.map(|request| request.answered_at().since(Time::ZERO)).max();
+        let short = self.left_out.map(|first| LoadError::Short { first: first.since(Time::ZERO) });
+        let last = last.ok_or(short.unwrap_or(LoadError::Empty))?;
+        if !self.is_cut_off && last > self.span {
+            return Err(LoadError::Late { end: self.span, answer: last });
+        }
+        self.span = match self.left_out {
+            Some(_) => until,
+            None => self.span.max(last).min(until),
         };
         self.connections.iter_mut().for_each(|connection| connection.infer(self.span));
         Ok(self)

@@ -255,7 +255,11 @@ fn a_part_of_a_recording_is_made_again() {
     let all = load(&whole);
     let longer = until(Span(2 * SECOND)).unwrap();
     assert_eq!((longer.len(), longer.span), (all.len(), all.span));
-    assert!(until(Span(1)).unwrap_err().to_string().contains("no requests"));
+    let short = until(Span(1)).unwrap_err().to_string();
+    assert_eq!(
+        short,
+        "its first request was answered after 300us; make a longer part again (--span)"
+    );
 }
 
 #[test]
@@ -299,7 +303,15 @@ fn recordings_at_the_bounds_of_the_format_are_made_again() {
         let report = twin(&load, "[[tenant]]\nname = \"oltp\"\n", Service::Declared);
         assert_eq!(report.span, Span(2 * SECOND));
     }
-    let late = 100 * day;
+    let late = 50 * day;
     let line = format!("{late} {late} 0 0 read 4096 0\n").repeat(3);
-    assert_eq!(load(&recording(1, &line)).len(), 3);
+    assert_eq!(load(&recording(100 * day / SECOND, &line)).len(), 3);
+    // A replay of the time until an answer after the end would take days.
+    let read = |text: &str| RecordedLoad::read(text.as_bytes()).map(|load| load.len());
+    let error = read(&recording(1, &line)).unwrap_err().to_string();
+    let expected = "it ends after 1s, and a request was answered after 2400h; correct the time in";
+    assert!(error.starts_with(expected), "{error}");
+    let whole = recording(1, &line);
+    let cut_off = whole.split("end").next().unwrap();
+    assert_eq!(read(cut_off).unwrap(), 3, "the last line may be missing");
 }

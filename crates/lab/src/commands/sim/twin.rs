@@ -29,6 +29,9 @@ use super::watch::ReplayWatch;
 /// The name of a tenant's row that shows what was recorded.
 const RECORDED: &str = "recorded";
 
+/// A replay that is further from its recording predicts nothing.
+const DISTANCE_MAX: f64 = 0.2;
+
 /// Policies in one run.
 const COMPARED_MAX: usize = 2;
 
@@ -148,11 +151,28 @@ fn times(found: &Fit) -> String {
             amounts::span(per_mib.0)
         ),
     };
-    format!(
+    let text = format!(
         "times found: {devices}; {} outside of nodes. The replay is {} from the recording\n",
         amounts::span(found.transit.0),
         amounts::permille((found.distance * 1_000.0) as u64)
-    )
+    );
+    text + &doubtful(found).map_or_else(String::new, |doubt| format!("warning: {doubt}\n"))
+}
+
+/// What to do about a replay that is too far from the recording.
+fn doubtful(found: &Fit) -> Option<String> {
+    let declared = match found.service {
+        Service::Declared => {
+            "; nodes have the speed that the cluster file declares: remove `capacity` and `model` \
+             from a copy of it, and the speed is found, too"
+        }
+        Service::Fixed { .. } => "; record for a longer time, or on a quieter machine",
+    };
+    (found.distance > DISTANCE_MAX).then(|| {
+        format!(
+            "the replay does not repeat the recording, so do not trust what it predicts{declared}"
+        )
+    })
 }
 
 fn fit_json(found: &Fit) -> Value {
@@ -166,6 +186,7 @@ fn fit_json(found: &Fit) -> Value {
         "at_once": at_once,
         "transit_ns": found.transit.0,
         "distance": found.distance,
+        "warning": doubtful(found),
     })
 }
 

@@ -241,7 +241,7 @@ fn latency(text: &Text) -> ReadResult<Span> {
 fn refuse_promises_of_everything(raw: &RawPolicy, resources: &[Resource]) -> ReadResult<()> {
     let example = &resources[0].name;
     if let Some(budget) = &raw.budget {
-        let message = "budget: beside resources, nothing has it";
+        let message = "budget: a policy with a [[resource]] has none";
         let fix = "write it as the capacity of a [[resource]] with a path";
         return wrong(budget.span(), message, fix);
     }
@@ -275,9 +275,13 @@ pub(super) fn check_paths(raw: &RawPolicy, policy: &Policy) -> ReadResult<()> {
     for (rule, raw) in policy.matches.iter().zip(&raw.matches) {
         if let Some(path) = rule.conditions.path.iter().find(|path| !is_inside(path)) {
             let name = &resource.name;
-            let message = format!("path: {path:?} is not only below the folders of {name}");
-            let fix = format!("begin it with one of them, like {:?}", folders[0]);
-            return wrong(raw.span(), message, fix);
+            let message = format!(
+                "path: {path:?} matches files outside of the folders of {name}, where its gates \
+                 hold nothing"
+            );
+            let fix = format!("begin it with one of these folders, like {:?}", folders[0]);
+            let span = raw.get_ref().path.as_ref().map_or_else(|| raw.span(), Spanned::span);
+            return wrong(span, message, fix);
         }
     }
     Ok(())

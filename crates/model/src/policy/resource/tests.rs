@@ -179,7 +179,7 @@ fn errors_of_promises_name_the_line_the_field_and_the_fix() {
         ),
         (
             error(&format!("budget = \"9 iops\"{RESOURCES}")),
-            "line 1, column 10: budget: beside resources, nothing has it; write it as the capa",
+            "line 1, column 10: budget: a policy with a [[resource]] has none; write it as the",
         ),
         (
             with(&format!("{tenant}on.files = {{ reservation = \"2B/s\", limit = \"1B/s\" }}")),
@@ -195,8 +195,8 @@ fn errors_of_promises_name_the_line_the_field_and_the_fix() {
         ),
         (
             with(&format!("{tenant}[[match]]\ntenant = \"kv\"\npath = \"/var/**\"")),
-            "line 15, column 1: path: \"/var/**\" is not only below the folders of files; begin \
-             it with one of them, like \"/srv/**\"",
+            "line 17, column 8: path: \"/var/**\" matches files outside of the folders of files, \
+             where its gates hold nothing; begin it with one of these folders, like \"/srv/**\"",
         ),
     ];
     assert_messages(&cases);

@@ -36,7 +36,7 @@ fn second(count: u64) -> Time {
 
 /// Two nodes with a policy, of which one was read at second 0, before any request.
 fn stats() -> ClusterStats {
-    let mut stats = ClusterStats::new(&["a".into(), "b".into()], &[]);
+    let mut stats = ClusterStats::new(&["a".into(), "b".into()], &["g".into()]);
     stats.apply(1, &Policy::parse(POLICY).unwrap());
     stats.on_node(second(0), NodeId(0), true);
     stats.on_node_counts(second(0), NodeId(0), NodeCounts { revision: 1, ..NodeCounts::default() });
@@ -278,8 +278,25 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     assert_eq!(why, busy);
     assert!(help.starts_with("it waits behind its own requests"), "{help}");
     assert!(cause(&full, "web").2.starts_with("less load there"));
-    let (_, why, _) = cause(&ten_seconds(Discipline::Token, 5, &[batch]), "batch");
+    let (_, why, help) = cause(&ten_seconds(Discipline::Token, 5, &[batch]), "batch");
     assert_eq!(why, "node a did not let it wait: this is how long its store takes");
+    assert_eq!(help, "a faster store");
+}
+
+/// A faster store would change little.
+#[test]
+fn a_request_that_is_mostly_on_its_way_is_not_put_down_to_the_store() {
+    let batch = Pace { tenant: BATCH, served: 18_000, device: 4, ..IDLE };
+    let mut stats = ten_seconds(Discipline::Token, 5, &[batch]);
+    let indexes = stats.indexes.clone();
+    let later = PathTimes { requests: 9, gateway_ns: 10, link_ns: 46, queue_ns: 4, store_ns: 40 };
+    for (at, times) in [(8, PathTimes::default()), (9, later)] {
+        stats.gateways[0].on_paths(second(at), vec![("batch".into(), times)], &indexes);
+    }
+    let (_, _, help) = cause(&stats, "batch");
+    let expected = "little at nodes: over gateways 56 % of a request's time is on the way to the \
+                    node and back, and 40 % at the store";
+    assert_eq!(help, expected);
 }
 
 #[test]
