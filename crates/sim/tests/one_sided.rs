@@ -10,6 +10,7 @@ mod folder;
 
 use folder::Folder;
 use tidegate_model::{Iops, Span};
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_sim::one_sided::{
     self, Background, Change, Control, OneSidedReport, Order, Scenario, Service,
 };
@@ -220,6 +221,35 @@ fn a_seed_is_a_run() {
     let outcome = run(&scenario);
     assert_eq!(outcome, run(&scenario));
     assert_ne!(outcome.samples, run(&Scenario { seed: 1, ..scenario }).samples);
+}
+
+/// A window is a thirtieth of what the node does in a period, so with all windows full there would
+/// be a line of up to 0.7 s. The estimate does not take what stands in a line for what was done.
+#[test]
+fn a_slow_node_keeps_a_reservation_in_each_period() {
+    for others in [4, 20] {
+        let scenario = format!(
+            r#"
+            name = "many windows at a slow node"
+            seed = 1
+            control = "sound"
+            period = "1s"
+            skip = 2
+            periods = 14
+            cards = {{ client = "2k iops", node = "2k iops" }}
+            client = [{{ count = 1, reservation = "1400 iops" }}, {{ count = {others} }}]
+            "#
+        );
+        let outcome = run(&Scenario::parse(&scenario).unwrap());
+        let table = outcome.table();
+        assert!(outcome.samples.iter().all(|sample| sample.completed[0] >= 1_400), "{table}");
+        // Reports and grants of so many clients take up to a tenth of the node.
+        assert!(outcome.totals().all(|total| total >= 1_750.0), "{table}");
+        for event in &outcome.events {
+            let MonitorEvent::Over(summary) = event else { continue };
+            assert!(summary.capacity <= 2_040, "{summary:?}");
+        }
+    }
 }
 
 #[test]

@@ -39,7 +39,8 @@
 //! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
 //! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
 //! by what was too much, two or three. It stays within what a period's ends hide
-//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower.
+//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower: with a
+//! line at the node that is no more than the monitor lets build up.
 
 use alloc::collections::VecDeque;
 
@@ -112,7 +113,7 @@ pub struct Lesson<'a> {
     /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
     /// How many of them may be unused at a period's ends although all were wanted: what may be
-    /// in flight, and what comes while both sides poll once.
+    /// in flight where the node keeps up, and what comes while both sides poll once.
     pub slack: u64,
     /// Pool tokens that no client took.
     pub spare: u64,

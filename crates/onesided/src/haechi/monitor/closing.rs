@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use tidegate_algo::onesided::capacity::{Lesson, PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::LINE;
 use tidegate_model::{Span, Time};
 
 use super::{GRACE, Monitor, MonitorEvent, Summary, WRITE};
@@ -79,9 +80,10 @@ impl<F: RemoteMemory> Monitor<F> {
         let outcomes: Vec<_> = closing.session_slots.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
         let Closing { capacity, late, spare, held, .. } = closing;
+        let line = self.due(capacity, LINE[0]);
         let lesson = Lesson {
             tokens: capacity.saturating_sub(late),
-            slack: windows
+            slack: windows.min(line)
                 + self.due(capacity, Span(2 * self.settings.parameters.rules.grain.tick.0)),
             spare,
             held,
