@@ -100,9 +100,20 @@ impl<'a> TenantHealth<'a> {
 
     /// Whether it has at nodes what it was promised, over the last period.
     fn met_at_nodes(&self) -> Met {
-        self.nodes.map_or(Met::Idle, |(tenant, _)| {
-            met_of(tenant.reserved_operations, tenant.last_served_operations, tenant.is_met)
-        })
+        let Some((tenant, _)) = self.nodes else { return Met::Idle };
+        let (reserved, served) = (tenant.reserved_operations, tenant.last_served_operations);
+        let is_short_of_bytes = is_less(tenant.last_served_bytes, tenant.reserved_bytes);
+        let is_waiting = tenant.waiting_operations > 0;
+        match met_of(reserved, served, tenant.is_met) {
+            Met::Yes if is_short_of_bytes && is_waiting => Met::BoundIn(Unit::Operations),
+            Met::Yes if is_short_of_bytes => Met::BoundElsewhere,
+            Met::BoundElsewhere
+                if tenant.reserved_bytes > 0 && !is_short_of_bytes && is_waiting =>
+            {
+                Met::BoundIn(Unit::Bytes)
+            }
+            met => met,
+        }
     }
 }
 
@@ -217,6 +228,9 @@ pub(crate) enum Met {
     /// It has less than its reservation, and nothing of it waits: the program, the client or the
     /// storage that it uses is no faster.
     BoundElsewhere,
+    /// It has less than its reservation in one unit, because a gate holds it in the other one, in
+    /// which it has its reservation: its requests are smaller or larger than the two levels imply.
+    BoundIn(Unit),
     /// It is held back below its reservation.
     No,
 }
@@ -227,7 +241,7 @@ impl Met {
         match self {
             Self::Nothing => "-",
             Self::Idle => "idle",
-            Self::Yes | Self::BoundElsewhere => "yes",
+            Self::Yes | Self::BoundElsewhere | Self::BoundIn(_) => "yes",
             Self::No => "NO",
         }
     }
@@ -236,6 +250,8 @@ impl Met {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::BoundElsewhere => "yes, program or storage is slower",
+            Self::BoundIn(Unit::Bytes) => "yes, bytes are what holds it",
+            Self::BoundIn(Unit::Operations) => "yes, operations are what holds it",
             _ => self.word(),
         }
     }
@@ -245,7 +261,7 @@ impl Met {
         match self {
             Self::Nothing => Tone::Plain,
             Self::Idle => Tone::Faint,
-            Self::Yes | Self::BoundElsewhere => Tone::Good,
+            Self::Yes | Self::BoundElsewhere | Self::BoundIn(_) => Tone::Good,
             Self::No => Tone::Bad,
         }
     }
@@ -269,8 +285,18 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
         (_, false, _) => Met::Idle,
         (0, true, _) => Met::Nothing,
         (_, true, true) => Met::Yes,
-        (_, true, false) => Met::BoundElsewhere,
+        (_, true, false) => bound_at_stages(tenant).map_or(Met::BoundElsewhere, Met::BoundIn),
     }
+}
+
+/// The unit in which requests of the tenant wait at stages because all of its rate is used up; none
+/// if they do not wait.
+fn bound_at_stages(tenant: &TenantStatus) -> Option<Unit> {
+    let is_used_up = |unit: &Unit| {
+        let Levels { allocated, measured, .. } = at_stages(tenant, *unit);
+        allocated.is_some_and(|allocated| !is_less(measured, allocated))
+    };
+    UNITS.into_iter().filter(|_| tenant.waiting_permille > 0).find(is_used_up)
 }
 
 /// The part of a stage's bytes that passed its gates.
@@ -717,6 +743,34 @@ mod tests {
         let other = TenantStatus { reservation_bytes_per_second: None, ..tenant() };
         assert_eq!(met(&other), Met::Nothing);
         assert_eq!(met(&TenantStatus::default()), Met::Idle);
+    }
+
+    /// Its requests are small: it has all of its operations, and few bytes.
+    #[test]
+    fn a_gate_in_the_other_unit_is_what_holds_a_tenant() {
+        let small = TenantStatus {
+            reservation_operations_per_second: Some(500),
+            allocated_operations_per_second: Some(1_250),
+            period_operations_per_second: 1_240,
+            demand_bytes_per_second: Some(70 << 20),
+            ..tenant()
+        };
+        assert_eq!(met(&small), Met::BoundIn(Unit::Operations));
+        let calm = TenantStatus { waiting_permille: 0, ..small.clone() };
+        assert_eq!(met(&calm), Met::BoundElsewhere, "none of its requests waits");
+        let slow = TenantStatus { period_operations_per_second: 700, ..small };
+        assert_eq!(met(&slow), Met::BoundElsewhere, "rate is left");
+        let status = |operations: u64, bytes: u64, waiting: u64| {
+            let mut status = at_nodes(operations, true);
+            let there = &mut status.cluster.as_mut().unwrap().tenants[0];
+            (there.reserved_bytes, there.last_served_bytes) = (100 << 20, bytes << 20);
+            there.waiting_operations = waiting;
+            super::met(tenants(&status).next().unwrap())
+        };
+        assert_eq!(status(500, 60, 4), Met::BoundIn(Unit::Operations));
+        assert_eq!(status(500, 60, 0), Met::BoundElsewhere);
+        assert_eq!(status(300, 100, 4), Met::BoundIn(Unit::Bytes));
+        assert_eq!(status(300, 60, 4), Met::BoundElsewhere);
     }
 
     #[test]

@@ -80,10 +80,17 @@ impl Promise<'_> {
             _ if is_idle => Met::Idle,
             (false, _) => Met::Nothing,
             (true, true) if pairs.any(|(promised, had)| is_short(promised, had)) => {
-                Met::BoundElsewhere
+                self.held_in().map_or(Met::BoundElsewhere, Met::BoundIn)
             }
             (true, true) => Met::Yes,
         }
+    }
+
+    /// The unit of the bucket at stages that held its requests longest, if one did.
+    fn held_in(self) -> Option<Unit> {
+        let held = self.status.held.as_ref()?;
+        let of = [(Unit::Bytes, "bytes_"), (Unit::Operations, "operations_")];
+        of.into_iter().find(|(_, begin)| held.by.starts_with(begin)).map(|(unit, _)| unit)
     }
 
     fn reservation(self) -> Pair {
@@ -146,6 +153,17 @@ mod tests {
         }
     }
 
+    /// A promise in both units of which the operations were had, and half of the bytes.
+    fn in_both(reserved: u64, by: &str) -> PromiseStatus {
+        let held = Some(HeldStatus { by: by.into(), permille: 800, wait_ns: 1 });
+        let bytes = Some(reserved << 21);
+        PromiseStatus {
+            held,
+            reservation_bytes_per_second: bytes,
+            ..promise(reserved, reserved, true)
+        }
+    }
+
     #[test]
     fn a_promise_is_met_as_its_gates_say() {
         let cases = [
@@ -153,6 +171,8 @@ mod tests {
             (promise(100, 0, false), Met::No),
             (promise(100, 0, true), Met::Idle),
             (promise(100, 40, true), Met::BoundElsewhere),
+            (in_both(100, "turn"), Met::BoundElsewhere),
+            (in_both(100, "operations_share"), Met::BoundIn(Unit::Operations)),
             (promise(100, 99, true), Met::Yes),
             (promise(0, 40, true), Met::Nothing),
         ];
