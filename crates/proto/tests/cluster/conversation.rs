@@ -177,12 +177,12 @@ fn what_cannot_be_met_is_named() {
 #[test]
 fn a_client_that_asks_for_less_than_was_expected_misses_nothing() {
     let mut world = ClusterTestbed::new(&policy(GOLD), 1500, 2);
-    world.demand(0, "gold", 1100);
-    world.run(Span(3 * PERIOD.0 - 150 * MS));
+    world.demand(0, "gold", 1010);
+    world.run(Span(3 * PERIOD.0 - 60 * MS));
     world.demand(0, "gold", 0);
     world.run(Span(2 * PERIOD.0));
     let served = world.served(2, "gold");
-    assert!((800..990).contains(&served), "{served}");
+    assert!((900..990).contains(&served), "{served}");
     let missed = world.events().iter().filter(|it| matches!(it, Event::ReservationMissed { .. }));
     assert_eq!(missed.count(), 0, "none of its requests waited");
 }
