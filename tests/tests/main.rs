@@ -10,6 +10,7 @@ mod demo;
 mod durability;
 mod fuzz;
 mod limits;
+mod orphans;
 mod readme;
 mod sturdy;
 mod supervision;

@@ -36,6 +36,7 @@ mod machine;
 mod metrics;
 mod nodes;
 mod operator;
+mod orphans;
 mod outstanding;
 mod peer_link;
 mod permits;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
+use tidegate_fabric::segment_use;
 use tidegate_fabric::stream::{Stream, peer_process};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::{ConnectionId, Peer, Refusal, ToPeer};
@@ -102,8 +103,8 @@ pub(crate) async fn attend(
             }
         }
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
-            let (process, user) = (peer_process::process(&stream), context.users.name(*uid).await);
-            let peer = Peer { uid: *uid, pid: *pid, process, user, ..Peer::default() };
+            let process = peer_process::process(&stream);
+            let peer = Peer { process, ..supervisor((*uid, *pid), &hello, &context.users).await };
             serve(stream, &context, (peer, hello), &rest).await;
         }
         (hello, PeerIdentity::Local { uid, pid }) => {
@@ -118,6 +119,14 @@ pub(crate) async fn attend(
             serve(stream, &context, (peer, hello), &rest).await;
         }
     }
+}
+
+/// A stage of this machine, with its user and process. A supervisor's programs can be seen without
+/// it, by their segment.
+async fn supervisor((uid, pid): (u32, u32), hello: &Hello, users: &Users) -> Peer {
+    let is_watched =
+        matches!(hello, Hello::Stage { info, .. } if segment_use::of_supervisor(uid, info.pid));
+    Peer { uid, pid, user: users.name(uid).await, is_watched, ..Peer::default() }
 }
 
 /// Sends the reason of a refusal in the protocol of the hello. The reason has a few bytes: a peer

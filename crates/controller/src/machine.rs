@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::input::{DelaysError, Input, Survey};
 use crate::log::EventLog;
+use crate::orphans::Orphans;
 use crate::outstanding::OutstandingFile;
 use crate::peer_link::{PeerLink, SendError};
 
@@ -31,6 +32,7 @@ pub(crate) struct Machine {
     pub(crate) clock: Clock,
     controller: Controller,
     outstanding: OutstandingFile,
+    orphans: Orphans,
     /// The paths of the cluster file and the state directory.
     paths: [String; 2],
     pub(crate) inputs: mpsc::Receiver<Input>,
@@ -56,6 +58,7 @@ impl Machine {
             clock,
             controller,
             outstanding,
+            orphans: Orphans::new(),
             paths,
             inputs,
             events,
@@ -73,7 +76,7 @@ impl Machine {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let next = self.controller.next_deadline().min(self.outstanding.next_retry());
-            let next = self.clock.until(next);
+            let next = self.clock.until(next.min(self.orphans.next_check()));
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = sleep(next) => {}
@@ -91,6 +94,10 @@ impl Machine {
                 self.controller.on_deadline(now);
             }
             self.perform();
+            if self.orphans.next_check() <= now {
+                self.orphans.check(now, &mut self.controller);
+                self.perform();
+            }
             self.outstanding.retry(now);
             if self.controller.cycles() != cycles {
                 self.note_cycle(started);
@@ -138,6 +145,7 @@ impl Machine {
     /// Reports the end of a connection to the controller.
     fn close(&mut self, connection: ConnectionId, reason: &str) {
         if self.links.remove(&connection).is_some() {
+            self.orphans.on_closed(self.clock.now());
             self.controller.on_closed(self.clock.now(), connection, reason);
         }
     }
@@ -179,6 +187,7 @@ impl Machine {
     /// Closes a connection once its queue is written.
     fn end(&mut self, connection: ConnectionId) {
         if let Some(link) = self.links.remove(&connection) {
+            self.orphans.on_closed(self.clock.now());
             let _ = link.flush();
             link.close();
         }

@@ -26,6 +26,8 @@ pub mod reactor;
 mod readiness;
 #[cfg(feature = "cluster")]
 pub mod remote;
+#[allow(unsafe_code, reason = "the kernel's leases on files have no safe interface")]
+pub mod segment_use;
 #[cfg(feature = "cluster")]
 pub mod service;
 mod socket;

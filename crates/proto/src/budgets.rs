@@ -14,8 +14,13 @@
 //!   connection keeps its share until its lease is certainly over, and its safe share for
 //!   [`FORGOTTEN`] more, because it may still be there. Only a disconnect message frees all
 //!   at once. That holds across restarts of the controller: see `earlier`.
-//! - **Departures.** A closed connection of this machine or a disconnect message frees the share at
-//!   once, a stage without processes at the next cycle.
+//! - **Killed supervisors.** The rates in a stage's segment last for two periods, at least a
+//!   second, unless its supervisor renews them; then the safe rates hold. So where the caller can
+//!   tell whether programs are left (`Peer::is_watched`), a stage of this machine whose connection
+//!   ends without a disconnect message keeps its share for so long, and then its safe share until
+//!   no program is left.
+//! - **Departures.** A disconnect message frees the share at once, as does a closed connection of
+//!   any other stage of this machine; a stage without processes is free at the next cycle.
 //! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
 //!   than the policy asks for.
 //!
@@ -280,10 +285,31 @@ impl Budgets {
 
     /// A stage's connection is closed. `reason` is for people.
     pub(crate) fn on_closed(&mut self, now: Time, id: StageId, reason: &str) {
-        if self.stages.get(&id).is_some_and(|stage| stage.peer.is_remote()) {
-            self.lose(now, id, reason);
-        } else {
-            self.remove(now, id, reason);
+        let silence_max = self.silence_max();
+        match self.stages.get_mut(&id) {
+            Some(stage) if stage.peer.may_go_on() => {
+                if !stage.peer.is_remote() {
+                    // Its supervisor has renewed the rates until a moment ago.
+                    stage.leased_until = now.after(leased(silence_max));
+                }
+                self.lose(now, id, reason);
+            }
+            _ => self.remove(now, id, reason),
+        }
+    }
+
+    /// Stages of this machine without a connection whose programs may go on: their numbers, users
+    /// and processes.
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = (StageId, u32, u32)> {
+        let is_orphan = |stage: &&Stage| stage.is_lost && stage.peer.is_watched;
+        let lost = self.stages.values().filter(is_orphan);
+        lost.map(|stage| (stage.info.stage, stage.peer.uid, stage.info.pid))
+    }
+
+    /// No program of an orphan is left.
+    pub(crate) fn on_unused(&mut self, now: Time, id: StageId) {
+        if self.orphans().any(|(orphan, ..)| orphan == id) {
+            self.remove(now, id, "no process is left");
         }
     }
 
@@ -372,6 +398,11 @@ impl Budgets {
             waits.map(|(unit, waits)| (promise.name.as_str(), unit, waits))
         })
     }
+}
+
+/// How long rates may hold that last for so long by the stage's clock.
+fn leased(length: Span) -> Span {
+    Span(length.0.saturating_add(LEASE_MARGIN.0))
 }
 
 /// The event of a stage that has left.
@@ -480,11 +511,17 @@ impl Budgets {
         }
     }
 
-    /// Frees the shares of stages that have been silent for too long.
+    /// Frees the shares of stages that have been silent for too long, except for the safe shares
+    /// that programs may go on with.
     fn drop_silent(&mut self, now: Time) {
         let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
+        let is_leased = self.fallback() != Fallback::Unlimited;
         let is_over = |stage: &Stage| match stage.silent_since {
             Some(_) if stage.peer.is_remote() => stage.leased_until <= now,
+            Some(_) if stage.is_lost => is_leased && stage.leased_until <= now,
+            Some(at) if stage.peer.is_watched => {
+                stage.leased_until <= now && now.since(at) >= grace
+            }
             Some(at) => now.since(at) >= grace,
             None => false,
         };
@@ -495,11 +532,15 @@ impl Budgets {
                 self.outbox.close(PeerId::Stage(id));
             }
             let Some(stage) = self.stages.get_mut(&id) else { continue };
-            if !stage.peer.is_remote() || stage.leased_until.after(FORGOTTEN) <= now {
+            let is_remote = stage.peer.is_remote();
+            let is_forgotten = is_remote && stage.leased_until.after(FORGOTTEN) <= now;
+            if !stage.peer.may_go_on() || is_forgotten {
                 self.remove(now, id, "it did not answer");
                 continue;
             }
-            stage.resign();
+            if is_remote || is_leased {
+                stage.resign();
+            }
             match is_lost {
                 true => self.settle_soon(now),
                 false => self.lose(now, id, "it did not answer"),

@@ -56,7 +56,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::GateKind;
-use tidegate_model::{Discipline, Event, GatewayId, NodeId, Policy, Time};
+use tidegate_model::{Discipline, Event, GatewayId, NodeId, Policy, StageId, Time};
 
 use crate::budgets::Budgets;
 pub use crate::budgets::Waits;
@@ -296,6 +296,18 @@ impl Controller {
             (PeerId::DataNode(data_node), _) => self.split.on_closed(now, data_node, reason),
             (PeerId::Gateway(_) | PeerId::Node(_), _) => {}
         }
+        self.collect();
+    }
+
+    /// Stages of this machine without a connection whose programs may go on ([`Peer::is_watched`]):
+    /// the number of each, its user, and its process by its own word.
+    pub fn orphans(&self) -> impl Iterator<Item = (StageId, u32, u32)> {
+        self.budgets.orphans()
+    }
+
+    /// No program of an orphan is left: its share is free.
+    pub fn on_unused(&mut self, now: Time, stage: StageId) {
+        self.budgets.on_unused(now, stage);
         self.collect();
     }
 

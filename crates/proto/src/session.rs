@@ -221,6 +221,10 @@ pub struct Peer {
     pub address: String,
     /// The names in its certificate; none for a process of this machine, which the kernel names.
     pub certificate: Option<Vec<String>>,
+    /// Whether the caller finds out when no program of this stage is left
+    /// ([`crate::controller::Controller::on_unused`]): until then the end of the connection does
+    /// not prove that there is none.
+    pub is_watched: bool,
 }
 
 impl Peer {
@@ -241,6 +245,11 @@ impl Peer {
     /// peer has ended.
     pub(crate) const fn is_remote(&self) -> bool {
         self.certificate.is_some()
+    }
+
+    /// Whether its programs may go on without the connection.
+    pub(crate) const fn may_go_on(&self) -> bool {
+        self.is_remote() || self.is_watched
     }
 
     /// The process that said this hello, for people: the same text for the same process, where its

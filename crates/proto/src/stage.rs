@@ -12,13 +12,19 @@
 //! names as received: the controller received it later, counts from then, and so counts longer,
 //! however long messages take and whatever the clocks show. After the lease the stage has its safe
 //! rates, which the controller goes on keeping for it.
+//!
+//! **The segment's lease.** A machine that is killed or stopped cannot go over to safe rates. So
+//! the rates in the segment last for a while only, too ([`Machine::kept_until`]): while the caller
+//! renews them. If it does not, the processes of the segment go over to the safe rates themselves.
+//! A caller that comes back first reads what the controller has sent meanwhile; with the connection
+//! the rates are gone ([`Machine::on_lapsed`]).
 
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{GateSpec, Span, Time};
+use tidegate_model::{GateSpec, Span, StageId, Time};
 
 use crate::message::{FromStage, Held, HeldBucket, Hello, Rule, StageInfo, ToStage, VERSION};
 use crate::session::{FromController, PeerSession, Standing};
@@ -160,6 +166,28 @@ impl Machine {
     fn is_live(&self) -> bool {
         let standing = self.session.standing();
         !self.has_ended && matches!(standing, Standing::Greeting | Standing::Joined)
+    }
+
+    /// Until when the rates in the segment are to hold if the caller does not ask again:
+    /// [`Time::MAX`] for ever. A controller that does not hear of this stage any more waits for so
+    /// long before it gives them to others. Under a policy without limits for stages that are cut
+    /// off, and before a controller has given any, rates need no end.
+    pub fn kept_until(&self, now: Time) -> Time {
+        let is_welcomed = self.info.stage != StageId::default();
+        if self.has_ended || !is_welcomed || self.fallback == Fallback::Unlimited {
+            return Time::MAX;
+        }
+        self.leased_until.min(now.after(self.silence_max))
+    }
+
+    /// The rates in the segment were not renewed in time, and all that the controller has sent is
+    /// taken in. If it has closed the connection, others may have them by now: the safe rates are
+    /// in force until it sends new ones.
+    pub fn on_lapsed(&mut self) {
+        if !self.is_live() && !self.alone {
+            self.alone = true;
+            self.outputs.extend(self.plan.resign().map(Output::Install));
+        }
     }
 
     /// Time has come.

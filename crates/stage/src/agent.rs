@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use tidegate_algo::classify::channel::WORDS_MAX;
 use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
 use tidegate_algo::scheduling::queue::QueueState;
-use tidegate_algo::shaping::token_bucket::RATE_UNLIMITED;
+use tidegate_algo::shaping::token_bucket::{RATE_UNLIMITED, RateLease};
 use tidegate_fabric::place::default_socket;
 #[cfg(feature = "tls")]
 use tidegate_fabric::stream::Way;
@@ -46,6 +46,8 @@ use crate::{report, users};
 const CHECK_INTERVAL: Span = Span(250 * Span::MILLISECOND.0);
 /// How often ticks and nanoseconds are brought together again.
 const SET_CLOCK: Span = Span::SECOND;
+/// The least time by which the rates in the segment are renewed: a tenth of the shortest lease.
+const RENEWAL_MIN: Span = Span(100 * Span::MILLISECOND.0);
 /// How many notices are kept at most. A supervisor reads them in every round of its loop; the agent
 /// of a library has no reader.
 const NOTICES_MAX: usize = 16;
@@ -131,6 +133,8 @@ pub(crate) struct Driver {
     census: Census,
     last_check: Time,
     clock_set: Time,
+    /// Until when the rates in the segment hold.
+    kept_until: Time,
     /// Notices of the machine for the user, oldest first; at most the last `NOTICES_MAX`.
     pub(crate) notices: Vec<String>,
     #[cfg(feature = "transform")]
@@ -156,6 +160,7 @@ impl Driver {
             census: Census::default(),
             last_check: Time::ZERO,
             clock_set: now,
+            kept_until: Time::MAX,
             notices: Vec::new(),
             #[cfg(feature = "transform")]
             transforms: Transforms::default(),
@@ -183,8 +188,14 @@ impl Driver {
     /// the descriptors of `others`, or until the next thing is due, at the latest after `patience`.
     pub(crate) fn run_once(&mut self, others: &[BorrowedFd<'_>], patience: Span) -> io::Result<()> {
         let now = kernel_time();
+        // If this process was stopped or had no processor.
+        if self.kept_until <= now {
+            self.listen();
+            self.machine.on_lapsed();
+        }
         self.machine.on_deadline(now);
         self.act();
+        self.renew(now);
         if now.since(self.last_check) >= CHECK_INTERVAL {
             self.last_check = now;
             self.check_processes();
@@ -204,6 +215,19 @@ impl Driver {
         self.listen();
         self.act();
         Ok(())
+    }
+
+    /// Renews the rates in the segment: this process lives.
+    fn renew(&mut self, now: Time) {
+        let until = self.machine.kept_until(now);
+        if until >= self.kept_until && until.since(self.kept_until) < RENEWAL_MIN {
+            return;
+        }
+        self.kept_until = until;
+        let now = clock::now(&self.segment.header.clock);
+        let numbers = self.machine.plan().gates().map(|(_, gate)| usize::from(gate.number));
+        let cells = numbers.filter_map(|number| self.segment.gates.get(number));
+        cells.for_each(|cell| cell.bucket.renew(until, now));
     }
 
     /// Waits until `deadline` or an event, and returns whether a process ended.
@@ -284,7 +308,7 @@ impl Driver {
                 Output::Install(change) => {
                     #[cfg(feature = "transform")]
                     self.note_transforms(&change);
-                    install(&self.segment, &change);
+                    install(&self.segment, &change, self.kept_until);
                     Ok(())
                 }
                 Output::Notice(text) => {
@@ -332,6 +356,7 @@ impl Driver {
         }
         self.machine.on_end();
         self.act();
+        self.renew(kernel_time());
     }
 
     /// Closes the link. At the end a controller on another machine gets the time to read the
@@ -362,9 +387,9 @@ fn next_generation(header: &Header) -> u32 {
 }
 
 /// Puts a change into the segment: first the gates, then the table that names them, last what no
-/// table names any more.
-fn install(segment: &Segment, change: &Change) {
-    change.gates.iter().for_each(|gate| set_gate(segment, gate));
+/// table names any more. Rates hold until `kept_until`.
+fn install(segment: &Segment, change: &Change, kept_until: Time) {
+    change.gates.iter().for_each(|gate| set_gate(segment, gate, kept_until));
     change.channels.iter().for_each(|channel| set_channel(segment, *channel));
     if let Some(words) = &change.words {
         let header = &segment.header;
@@ -388,7 +413,7 @@ fn install(segment: &Segment, change: &Change) {
     }
 }
 
-fn set_gate(segment: &Segment, set: &SetGate) {
+fn set_gate(segment: &Segment, set: &SetGate, kept_until: Time) {
     let Some(cell) = segment.gates.get(usize::from(set.number)) else { return };
     let now = clock::now(&segment.header.clock);
     if set.fresh {
@@ -403,12 +428,14 @@ fn set_gate(segment: &Segment, set: &SetGate) {
     let kind = match &set.setup {
         GateSetup::Open => GateKind::Open,
         GateSetup::Transform => GateKind::Transform,
-        GateSetup::Bucket { unit, rate, burst } => {
+        GateSetup::Bucket { unit, rate, burst, safe } => {
             let (kind, tokens) = match unit {
                 Unit::Bytes => (GateKind::Bytes, 1),
                 Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
             };
-            cell.bucket.configure(rate.saturating_mul(tokens), burst.saturating_mul(tokens), now);
+            let [rate, burst, then] = [rate, burst, safe].map(|count| count.saturating_mul(tokens));
+            let lease = RateLease { until: kept_until, then };
+            cell.bucket.configure_leased(rate, burst, lease, now);
             kind
         }
         GateSetup::Queue { queue, order, depth, weights } => {

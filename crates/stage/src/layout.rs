@@ -24,7 +24,7 @@ use crate::programs::ProgramLog;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.

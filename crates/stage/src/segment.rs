@@ -136,7 +136,7 @@ impl Segment {
     /// Whether another process maps the segment; none if that cannot be read.
     #[cfg(feature = "agent")]
     pub fn is_used_by_others(&self) -> Option<bool> {
-        crate::usage::is_used_by_others(self.kept.as_ref()?).ok()
+        tidegate_fabric::segment_use::is_used_by_others(self.kept.as_ref()?).ok()
     }
 
     /// The segment's file; none if only this process and its forks see the segment.

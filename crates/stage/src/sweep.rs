@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use tidegate_fabric::segment_use::is_used_by_others;
 
 use crate::census::has_heirs;
 use crate::segment::{Segment, directory};
-use crate::usage::{is_alive, is_used_by_others};
+use crate::usage::is_alive;
 
 /// How long a new file is left alone by those that sweep.
 const BEING_MADE: Duration = Duration::from_secs(60);

@@ -1,47 +1,9 @@
-//! Detection of segments in use: whether any process maps one, whichever namespace, session or user
-//! it belongs to.
-//!
-//! Numbers of processes do not help: a process in another PID namespace registers under a number
-//! that means another process here, or none. The kernel can tell: it grants a write lease on a file
-//! only if no other open file of the same inode may write to it, and a mapping keeps the file that
-//! was mapped open. So the supervisor requests a lease on its own open file and gives it back at
-//! once.
+//! Processes of a segment, as `/proc` names them.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::io::Errno;
-
-/// Signal of the kernel to the holder of a lease that another process needs. The kernel's default
-/// signal, `SIGIO`, ends the process; this signal is ignored by default.
-const BREAK: libc::c_int = libc::SIGURG;
-/// The kernel's `F_SETSIG`, which the libc crate does not have.
-const SET_SIGNAL: libc::c_int = 10;
-
-/// Whether a process maps the file, or has it open for writing, by another open file than this one.
-///
-/// The file must be open for reading and writing and belong to this user. Forks of this process
-/// share the open file and are not seen.
-///
-/// # Errors
-/// If the kernel grants no leases: they are switched off (`/proc/sys/fs/leases-enable`), or the
-/// file system has none.
-pub(crate) fn is_used_by_others(file: impl AsFd) -> Result<bool, Errno> {
-    let file = file.as_fd().as_raw_fd();
-    let control = |command: libc::c_int, argument: libc::c_int| {
-        // SAFETY: each of these commands takes a number; the descriptor is open.
-        match unsafe { libc::fcntl(file, command, argument) } {
-            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
-            _ => Ok(()),
-        }
-    };
-    control(SET_SIGNAL, BREAK)?;
-    match control(libc::F_SETLEASE, libc::F_WRLCK) {
-        Ok(()) => control(libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
-        Err(Errno::AGAIN) => Ok(true),
-        Err(error) => Err(error),
-    }
-}
 
 /// A file as `/proc/PID/maps` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

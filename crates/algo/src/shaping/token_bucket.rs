@@ -43,6 +43,12 @@
 //! days, after which the bucket lets everything pass. An overflow is forgotten to a whole token, so
 //! count in tokens that are small against a request: bytes, or thousandths of an operation.
 //!
+//! A rate can be on *lease* ([`RateLease`]): from a moment on the line is paid at another rate,
+//! whatever becomes of the one who sets the rates. A renewal in time only moves that moment on; a
+//! late one begins where the line is paid by then. Example at 100 tokens a second until 1 s and 10
+//! after it: the bucket earns 100 by 1 s and 105 by 1.5 s; renewed then until 3 s, 205 by 2.5 s.
+//! Takers pay nothing for it: it is a comparison where the clock is read.
+//!
 //! A waiter that never goes (its process was killed) gives its tokens back as well. Waiters behind
 //! it move up by them. The line in front of it was not paid by them, so the due position of each
 //! waiter there moves on by as many tokens as were given back, and these waiters go when they would
@@ -105,6 +111,20 @@ impl Due {
     }
 }
 
+/// Until when a rate holds, and the rate after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLease {
+    /// When the lease ends; [`Time::MAX`] for never.
+    pub until: Time,
+    /// Tokens per second from then on.
+    pub then: u64,
+}
+
+impl RateLease {
+    /// A rate that holds for ever.
+    pub const NONE: Self = Self { until: Time::MAX, then: 0 };
+}
+
 /// The bucket. Valid when all its bytes are zero: it then lets everything pass.
 ///
 /// One thread changes the settings at a time; any number of threads take.
@@ -114,7 +134,7 @@ pub struct TokenBucket {
     /// 1 if there is a limit.
     limited: AtomicU32,
     /// [`BucketParameters`]. With the word above on lines that takers only read.
-    parameters: Published<4>,
+    parameters: Published<6>,
     /// Positions that takers write when they read the clock.
     cursors: Apart<Cursors>,
     /// Tokens that takers may have without reading the clock.
@@ -148,6 +168,9 @@ struct BucketParameters {
     /// Tokens per nanosecond in 2^-48; zero for no limit.
     rate: u64,
     burst: u64,
+    /// When the lease on the rate ends, and the rate after it.
+    until: u64,
+    then: u64,
 }
 
 impl BucketParameters {
@@ -165,17 +188,26 @@ impl BucketParameters {
         self.burst - self.cache_size() * SHARDS as u64
     }
 
+    /// Tokens earned from `since` to `now`, in 2^-48.
+    fn elapsed(self, now: Time) -> u128 {
+        let yielded =
+            |from: u64, to: u64, rate: u64| u128::from(to.saturating_sub(from)) * u128::from(rate);
+        if now.0 <= self.until {
+            return yielded(self.since, now.0, self.rate);
+        }
+        let leased = yielded(self.since, self.until, self.rate);
+        leased.saturating_add(yielded(self.until.max(self.since), now.0, self.then))
+    }
+
     /// How far the line is paid at `now`. Rounded down: a token is earned when all of it is.
     fn earned(self, now: Time) -> u64 {
-        let elapsed = now.0.saturating_sub(self.since);
-        let tokens = (u128::from(elapsed) * u128::from(self.rate)) >> RATE_BITS;
+        let tokens = self.elapsed(now) >> RATE_BITS;
         self.base.saturating_add(u64::try_from(tokens).unwrap_or(u64::MAX))
     }
 
     /// The part of a token beyond [`Self::earned`], in 2^-48.
     fn fraction(self, now: Time) -> u64 {
-        let elapsed = now.0.saturating_sub(self.since);
-        (u128::from(elapsed) * u128::from(self.rate)) as u64 & ((1 << RATE_BITS) - 1)
+        self.elapsed(now) as u64 & ((1 << RATE_BITS) - 1)
     }
 
     /// The first moment at which the line is paid up to `position`. Rounded up: the inverse of
@@ -185,8 +217,14 @@ impl BucketParameters {
         if missing == 0 || self.unlimited() {
             return Time(self.since);
         }
-        let elapsed = (u128::from(missing) << RATE_BITS).div_ceil(u128::from(self.rate));
-        Time(self.since.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
+        let missing = u128::from(missing) << RATE_BITS;
+        let leased = self.elapsed(Time(self.until));
+        let (from, rest, rate) = match missing.checked_sub(leased) {
+            None | Some(0) => (self.since, missing, self.rate),
+            Some(rest) => (self.until.max(self.since), rest, self.then),
+        };
+        let elapsed = rest.div_ceil(u128::from(rate.max(1)));
+        Time(from.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
     }
 }
 
@@ -212,12 +250,17 @@ impl TokenBucket {
     ///
     /// To be called by one thread at a time.
     pub fn configure(&self, rate: u64, burst: u64, now: Time) {
-        // Never zero, which means no limit; not even for a rate of zero.
+        self.configure_leased(rate, burst, RateLease::NONE, now);
+    }
+
+    /// [`Self::configure`] for a rate on lease, unless it is no limit.
+    pub fn configure_leased(&self, rate: u64, burst: u64, lease: RateLease, now: Time) {
         let unlimited = rate >= RATE_UNLIMITED;
-        let scaled = ((u128::from(rate) << RATE_BITS) / NANOSECONDS).max(1);
-        let rate = if unlimited { 0 } else { scaled as u64 };
+        let rate = if unlimited { 0 } else { scaled(rate) };
         let (cursors, old) = (&self.cursors.0, self.parameters());
-        let mut new = BucketParameters { base: 0, since: now.0, rate, burst: burst.max(1) };
+        let (until, then) = (lease.until.0, scaled(lease.then));
+        let mut new =
+            BucketParameters { base: 0, since: now.0, rate, burst: burst.max(1), until, then };
         let spent = cursors.spent.load(Ordering::Relaxed);
         if old.unlimited() {
             // Takers did not keep `spent` meanwhile, so begin where it stands, with a full bucket.
@@ -232,14 +275,37 @@ impl TokenBucket {
             new.since -= old.fraction(now).checked_div(rate).unwrap_or(0).min(now.0);
         }
         cursors.checked.fetch_max(spent, Ordering::Relaxed);
-        self.parameters.write([new.base, new.since, new.rate, new.burst]);
+        self.publish(new);
         // Either a taker that fills a cache sees the new parameters, or its tokens are seen here.
         fence(Ordering::SeqCst);
         self.caches.iter().for_each(|cache| self.reclaim(&cache.0));
         self.limited.store(u32::from(!unlimited), Ordering::Release);
     }
 
-    /// The tokens that it earns per second; [`u64::MAX`] without a limit.
+    /// Moves the end of the lease on the rate to `until`: the rate holds again from `now` on if the
+    /// lease had ended. Without a limit nothing changes.
+    ///
+    /// To be called by one thread at a time, as [`Self::configure`] is.
+    pub fn renew(&self, until: Time, now: Time) {
+        let old = self.parameters();
+        if old.unlimited() {
+            return;
+        }
+        let mut new = BucketParameters { until: until.0, ..old };
+        if old.until < now.0 {
+            new.base = old.earned(now);
+            new.since = now.0 - (old.fraction(now) / old.rate).min(now.0);
+        }
+        self.publish(new);
+    }
+
+    fn publish(&self, parameters: BucketParameters) {
+        let BucketParameters { base, since, rate, burst, until, then } = parameters;
+        self.parameters.write([base, since, rate, burst, until, then]);
+    }
+
+    /// The tokens that it earns per second, as long as its lease lasts; [`u64::MAX`] without a
+    /// limit.
     pub fn per_second(&self) -> u64 {
         let parameters = self.parameters();
         if parameters.unlimited() {
@@ -266,8 +332,8 @@ impl TokenBucket {
 
     #[inline]
     fn parameters(&self) -> BucketParameters {
-        let [base, since, rate, burst] = self.parameters.read();
-        BucketParameters { base, since, rate, burst }
+        let [base, since, rate, burst, until, then] = self.parameters.read();
+        BucketParameters { base, since, rate, burst, until, then }
     }
 
     /// Takes `cost` tokens: the request goes now, or at [`Self::ready_at`] of its due position.
@@ -373,6 +439,13 @@ impl TokenBucket {
         let level = (paid - value(&cursors.spent)).min(parameters.holds().into()) + cached;
         level.clamp(i64::MIN.into(), parameters.burst.min(i64::MAX as u64).into()) as i64
     }
+}
+
+/// A rate per second in 2^-48 tokens per nanosecond, rounded down. Never zero, which means no
+/// limit; not even for a rate of zero.
+fn scaled(rate: u64) -> u64 {
+    let scaled = (u128::from(rate) << RATE_BITS) / NANOSECONDS;
+    u64::try_from(scaled).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]
@@ -543,6 +616,51 @@ mod tests {
         assert!((-1..=1).contains(&bucket.level(Time(SECOND * 10 + SECOND / 200))));
     }
 
+    /// The example of the head, in thousands.
+    #[test]
+    fn a_rate_on_lease_falls_by_itself_and_rises_when_it_is_renewed() {
+        let bucket = TokenBucket::new(100 * K, 500, Time::ZERO);
+        let lease = RateLease { until: Time(SECOND), then: 10 * K };
+        bucket.configure_leased(100 * K, 500, lease, Time::ZERO);
+        assert_eq!(goes(&bucket, 400 * K, 0), 0, "it leaves a debt");
+        let Take::Wait(due) = bucket.take(500, Time::ZERO) else { panic!("in debt") };
+        // A token is earned when all of it is.
+        let paid = |tenths: u64| bucket.level(Time(tenths * SECOND / 10)) + 400 * K as i64 + 1;
+        assert_eq!([10, 15].map(paid), [100 * K as i64, 105 * K as i64]);
+        // 400 are missing: 100 come by the end of the lease, the others after it.
+        assert!(near(bucket.ready_at(due).0, SECOND * 31));
+        bucket.renew(Time(SECOND * 3), Time(SECOND * 3 / 2));
+        assert_eq!(paid(25), 205 * K as i64);
+        // 150 more come by the end of the lease, then 145.
+        assert!(near(bucket.ready_at(due).0, SECOND * 3 + SECOND * 145 / 10));
+        bucket.renew(Time::MAX, Time(SECOND * 2));
+        assert_eq!(paid(25), 205 * K as i64);
+        assert!(near(bucket.ready_at(due).0, SECOND * 3 / 2 + SECOND * 295 / 100));
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_in_time_changes_nothing() {
+        let [leased, free] = [true, false].map(|is_leased| {
+            let bucket = TokenBucket::new(7 * K, 10, Time::ZERO);
+            for tick in 1..=1_000 {
+                let now = Time(tick * SECOND / 100 + 1_234_567);
+                let _ = bucket.take(69, now);
+                if is_leased {
+                    bucket.renew(now.after(tidegate_model::Span(SECOND / 50)), now);
+                }
+            }
+            bucket
+        });
+        let now = Time(SECOND * 10 + SECOND / 60);
+        assert_eq!(leased.level(now), free.level(now));
+        // No limit is on lease.
+        let open = TokenBucket::default();
+        open.renew(Time(1), Time(0));
+        assert_eq!(open.take(u64::MAX, Time(9)), Take::Granted);
+        open.configure_leased(RATE_UNLIMITED, 1, RateLease { until: Time(1), then: 1 }, Time(0));
+        assert_eq!(open.take(u64::MAX, Time(9)), Take::Granted);
+    }
+
     #[test]
     fn what_is_given_back_moves_waiters() {
         let bucket = TokenBucket::new(100, 10, Time::ZERO);
@@ -644,6 +762,46 @@ mod tests {
     }
 
     proptest! {
+        /// The oracle: a bucket that is configured at the very moments at which a lease ends and is
+        /// renewed.
+        #[test]
+        fn a_lease_is_a_change_of_rate_that_comes_by_itself(
+            rate in 1u64..100_000, then in 1u64..100_000, burst in 1u64..512,
+            steps in proptest::collection::vec((0..SECOND, 1..SECOND, 0u64..3_000), 1..40),
+        ) {
+            let lease = |until: u64| RateLease { until: Time(until), then };
+            let (mut now, mut until) = (0, SECOND / 2);
+            let [leased, oracle] = [(); 2].map(|()| TokenBucket::new(rate, burst, Time::ZERO));
+            leased.configure_leased(rate, burst, lease(until), Time::ZERO);
+            for (number, (gap, length, cost)) in (1..).zip(steps) {
+                now += gap;
+                if until < now {
+                    oracle.configure(then, burst, Time(until));
+                    oracle.configure(rate, burst, Time(now));
+                }
+                until = now + length;
+                leased.renew(Time(until), Time(now));
+                let _ = (leased.take(cost, Time(now)), oracle.take(cost, Time(now)));
+                let levels = [&leased, &oracle].map(|bucket| bucket.level(Time(now)));
+                prop_assert!(levels[0].abs_diff(levels[1]) <= number, "{levels:?}");
+            }
+        }
+
+        #[test]
+        fn a_position_is_ready_as_soon_as_the_line_is_paid_up_to_it(
+            since in 0..SECOND, lease in 0..SECOND, position in 1u64..1 << 40,
+            rate in 1u64..1 << 40, then in 1u64..1 << 40, base in 0u64..1 << 40,
+        ) {
+            let until = since + lease;
+            let (rate, then) = (scaled(rate), scaled(then));
+            let parameters = BucketParameters { base, since, rate, burst: 1, until, then };
+            let Time(ready) = parameters.ready_at(position);
+            prop_assert!(parameters.earned(Time(ready)) >= position);
+            if ready > since {
+                prop_assert!(parameters.earned(Time(ready - 1)) < position);
+            }
+        }
+
         /// The oracle: in every window between two grants, what was granted is at most the burst,
         /// plus what the rate in force yielded, plus what one request is larger than a full bucket:
         /// such a request leaves a debt, and shards may still have their caches when it goes.

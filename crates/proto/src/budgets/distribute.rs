@@ -188,7 +188,7 @@ impl Budgets {
                 let is_lost = stage.is_lost;
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
                     let safe = if is_lost { 0 } else { safe.take(tenant, bucket, is_remote) };
-                    bucket.set(goal, rate, safe, is_remote);
+                    bucket.set(goal, rate, safe, is_remote || is_lost);
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Safe rates: the rates that stages of other hosts may use after their lease, without a
-//! controller.
+//! Safe rates: the rates that stages may use after their lease, without a controller or without a
+//! supervisor.
 
 use alloc::vec::Vec;
 
@@ -49,7 +49,7 @@ pub(super) fn safe_totals(policy: &Policy, unit: Unit) -> Vec<u64> {
 pub(super) struct SafeRates {
     /// The part of each stage, by the tenant's index.
     part: Vec<u64>,
-    /// Rates that no stage of another host may have.
+    /// Rates that no stage of another host or without a connection may have.
     free: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ impl SafeRates {
         {
             let (tenant, bucket) = (share.tenant, share.bucket(unit));
             let safe = bucket.map_or(0, |bucket| bucket.safe_bound);
-            if stage.peer.is_remote() {
+            if stage.peer.is_remote() || stage.is_lost {
                 used[tenant] = used[tenant].saturating_add(safe);
             }
             match stage.is_lost {

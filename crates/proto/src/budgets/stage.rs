@@ -14,8 +14,8 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, StageId, Time};
 
-use super::LEASE_MARGIN;
 use super::capacity::StorageView;
+use super::leased;
 use super::mix::Mix;
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
@@ -52,7 +52,8 @@ pub(super) struct Stage {
     pub(super) silent_since: Option<Time>,
     /// When its last report arrived, or its hello, and the round of that.
     pub(super) received: (Time, u64),
-    /// When the rates of a stage of another host have certainly ended, if none is confirmed anew.
+    /// When the rates of a stage whose programs may go on without it have certainly ended, if none
+    /// is confirmed anew.
     pub(super) leased_until: Time,
     /// Whether it has no connection, and may enforce its rates nevertheless.
     pub(super) is_lost: bool,
@@ -298,8 +299,8 @@ impl Stage {
         }
     }
 
-    /// A stage of another host was cut off for longer than its lease: its safe rates may be in
-    /// force there, and no more than before.
+    /// A stage was cut off for longer than its lease: its safe rates may be in force there, and no
+    /// more than before.
     pub(super) fn resign(&mut self) {
         for bucket in self.shares.iter_mut().flat_map(|share| share.buckets.iter_mut().flatten()) {
             bucket.bound = bucket.bound.min(bucket.safe_bound);
@@ -322,8 +323,7 @@ impl Stage {
 
     /// A lease of this length is confirmed for its last report.
     pub(super) fn extend_lease(&mut self, length: Span) {
-        let length = Span(length.0.saturating_add(LEASE_MARGIN.0));
-        self.leased_until = self.leased_until.max(self.received.0.after(length));
+        self.leased_until = self.leased_until.max(self.received.0.after(leased(length)));
     }
 
     /// Whether it has more than it is to have, until it answers.
@@ -561,10 +561,11 @@ impl Share {
 
 impl Bucket {
     /// Decides its goal, the rate for it and the safe rate, which the next message carries. Rules
-    /// reach a stage of this machine at once, and one of another host late or never.
-    pub(super) fn set(&mut self, goal: u64, rate: u64, safe: u64, is_remote: bool) {
+    /// reach a stage of this machine at once; `is_late` says that they come late or never, as to a
+    /// stage of another host or without a connection.
+    pub(super) fn set(&mut self, goal: u64, rate: u64, safe: u64, is_late: bool) {
         (self.goal, self.rate, self.safe) = (goal, rate, safe);
-        let kept = if is_remote { (self.bound, self.safe_bound) } else { (0, 0) };
+        let kept = if is_late { (self.bound, self.safe_bound) } else { (0, 0) };
         (self.bound, self.safe_bound) = (kept.0.max(goal), kept.1.max(safe));
         self.is_unsent = true;
     }

@@ -71,7 +71,13 @@ fn refuse(machine: &mut Machine, rules: Vec<Rule>) -> RuleError {
 }
 
 fn set_bucket(number: u8, fresh: bool, rate: u64) -> SetGate {
-    SetGate { number, fresh, setup: GateSetup::Bucket { unit: Unit::Bytes, rate, burst: 10 } }
+    set_leased(number, fresh, (rate, rate))
+}
+
+/// A bucket with a rate, and another one that is safe.
+fn set_leased(number: u8, fresh: bool, (rate, safe): (u64, u64)) -> SetGate {
+    let setup = GateSetup::Bucket { unit: Unit::Bytes, rate, burst: 10, safe };
+    SetGate { number, fresh, setup }
 }
 
 #[test]
@@ -225,7 +231,7 @@ fn a_lost_controller_leaves_the_rates_until_the_fallback() {
     for (fallback, expected) in [
         (Fallback::Keep, None),
         (Fallback::Reservation, Some(set_bucket(0, false, 100))),
-        (Fallback::Unlimited, Some(set_bucket(0, false, u64::MAX))),
+        (Fallback::Unlimited, Some(set_leased(0, false, (u64::MAX, 100)))),
     ] {
         let mut machine = connected(fallback);
         let rules = vec![
@@ -249,6 +255,58 @@ fn a_lost_controller_leaves_the_rates_until_the_fallback() {
         machine.on_deadline(Time(2_000 * MS));
         assert!(outputs(&mut machine).is_empty(), "said once");
     }
+}
+
+/// A stage with a rate of 300 and a safe rate of 100.
+fn with_safe_rate(fallback: Fallback) -> Machine {
+    let mut machine = connected(fallback);
+    let rules = vec![
+        Rule::gate("kv", bucket(100)),
+        set_channel("kv", &["kv"]),
+        Rule::default_channel("kv"),
+    ];
+    install(&mut machine, rules);
+    let change = install(&mut machine, vec![rate("kv", 300)]);
+    assert_eq!(change.gates, [set_leased(0, false, (300, 100))]);
+    machine
+}
+
+#[test]
+fn the_segment_keeps_rates_for_as_long_as_the_controller_keeps_them_for_a_silent_stage() {
+    let machine = Machine::new(Time::ZERO, StageInfo::default(), false);
+    assert_eq!(machine.kept_until(Time(5)), Time::MAX, "no controller has given any");
+    assert_eq!(with_safe_rate(Fallback::Keep).kept_until(Time(5)), Time(1_000 * MS + 5));
+    assert_eq!(with_safe_rate(Fallback::Unlimited).kept_until(Time(5)), Time::MAX);
+    let mut remote = with_safe_rate(Fallback::Keep);
+    remote.on_message(Time(5), ToStage::Lease { round: 0, length: Span(700 * MS) });
+    assert_eq!(remote.kept_until(Time(5)), Time(700 * MS), "no longer than its own lease");
+    let mut ended = with_safe_rate(Fallback::Keep);
+    ended.on_end();
+    assert_eq!(ended.kept_until(Time(5)), Time::MAX, "whoever is left keeps them");
+}
+
+#[test]
+fn rates_that_were_not_renewed_in_time_are_gone_with_the_connection() {
+    let mut machine = with_safe_rate(Fallback::Keep);
+    machine.on_lapsed();
+    assert_eq!(outputs(&mut machine), [], "the controller still keeps them");
+    machine.on_closed(Time(5_000 * MS), "it closed the connection");
+    machine.on_lapsed();
+    let safe = Change { gates: vec![set_bucket(0, false, 100)], ..Change::default() };
+    let lapsed = outputs(&mut machine);
+    assert!(matches!(&lapsed[..], [Output::Notice(_), Output::Install(it)] if *it == safe));
+    machine.on_deadline(Time(5_100 * MS));
+    machine.on_connected(Time(5_100 * MS));
+    machine.on_message(Time(5_100 * MS), welcome(Fallback::Keep));
+    outputs(&mut machine);
+    let change = install(&mut machine, vec![rate("kv", 300)]);
+    assert_eq!(change.gates, [set_leased(0, false, (300, 100))]);
+    // With no controller at all for longer than the silence, the fallback says what holds.
+    machine.on_closed(Time(6_000 * MS), "gone");
+    machine.on_deadline(Time(9_000 * MS));
+    outputs(&mut machine);
+    machine.on_lapsed();
+    assert_eq!(outputs(&mut machine), []);
 }
 
 #[test]
@@ -470,6 +528,6 @@ fn a_controller_that_asks_for_no_limits_gives_no_lease() {
     let mut machine = leased(Fallback::Keep, 20);
     machine.on_message(Time::ZERO, welcome(Fallback::Unlimited));
     machine.on_deadline(Time(Span::SECOND.0));
-    let change = Change { gates: vec![set_bucket(0, false, u64::MAX)], ..Change::default() };
+    let change = Change { gates: vec![set_leased(0, false, (u64::MAX, 20))], ..Change::default() };
     assert!(outputs(&mut machine).contains(&Output::Install(change)));
 }

@@ -5,6 +5,7 @@
 mod conversation;
 mod hosts;
 mod measured;
+mod orphans;
 mod paper;
 mod resources;
 mod together;

@@ -165,6 +165,8 @@ pub(crate) struct ControllerTestbed {
     pub(crate) outstanding: Outstanding,
     /// Whether stages that say hello are on other hosts.
     pub(crate) is_remote: bool,
+    /// Whether stages that say hello are of this machine, and their segments can be seen.
+    pub(crate) is_watched: bool,
     /// Connections that the controller closed.
     pub(crate) closed: Vec<ConnectionId>,
     last: u64,
@@ -180,6 +182,7 @@ impl ControllerTestbed {
             events: Vec::new(),
             outstanding: Outstanding::default(),
             is_remote: false,
+            is_watched: false,
             closed: Vec::new(),
             last: 0,
         }
@@ -209,7 +212,8 @@ impl ControllerTestbed {
         };
         self.stages.insert(connection, fake);
         let certificate = self.is_remote.then(|| [String::from("ann")].into());
-        let peer = Peer { uid, pid, certificate, ..Peer::default() };
+        let is_watched = self.is_watched;
+        let peer = Peer { uid, pid, certificate, is_watched, ..Peer::default() };
         self.controller.on_hello(self.now, connection, peer, Hello::Stage { version, info });
         self.settle();
         connection

@@ -27,6 +27,44 @@ pub(super) struct Size {
     pub(super) one_in: usize,
 }
 
+/// What active tenants ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScaleDemand {
+    /// Half of them some more than their reservations, of nodes that can do far more.
+    Met,
+    /// All of them more than their nodes can do, even of their reservations.
+    Short,
+}
+
+impl ScaleDemand {
+    /// What a node can do, in operations per second: a busy one has six active tenants.
+    fn capacity(self) -> Iops {
+        match self {
+            Self::Met => Iops(20_000),
+            Self::Short => Iops(250),
+        }
+    }
+
+    /// Requests in a tick of the active tenant with this index.
+    fn rate(self, index: usize) -> u32 {
+        match self {
+            // Most ask for less than their 50 iops, one in four for more.
+            Self::Met if index.is_multiple_of(4) => 2,
+            Self::Met => u32::from(index.is_multiple_of(2)),
+            Self::Short => 1,
+        }
+    }
+
+    /// The limit of the tenant with this index, as a line of its policy.
+    fn limit(self, index: usize) -> &'static str {
+        match self {
+            Self::Met if index.is_multiple_of(2) => "",
+            Self::Met => "limit = \"500 iops\"\n",
+            Self::Short => "limit = \"80 iops\"\n",
+        }
+    }
+}
+
 /// Requests of one active tenant, at its one node.
 #[derive(Debug)]
 struct ScaleLoad {
@@ -68,11 +106,11 @@ pub(super) struct Usage {
 }
 
 impl World {
-    pub(super) fn new(size: Size) -> Self {
+    pub(super) fn new(size: Size, demand: ScaleDemand) -> Self {
         let names = (0..size.nodes).map(|node| format!("n{node}"));
-        let nodes: Vec<NodeSetup> = names
-            .map(|name| NodeSetup { name, capacity: Some(Iops(20_000)), ..NodeSetup::default() })
-            .collect();
+        let capacity = Some(demand.capacity());
+        let nodes: Vec<NodeSetup> =
+            names.map(|name| NodeSetup { name, capacity, ..NodeSetup::default() }).collect();
         // A tenant's volume lies on one node; active tenants share every fourth.
         let home = |tenant: usize| tenant % size.nodes;
         let homes = (0..size.tenants)
@@ -85,7 +123,8 @@ impl World {
             ..cluster::Setup::default()
         };
         let setup = Setup { cluster: Some(cluster), ..Setup::default() };
-        let policy = Policy::parse(&policy(size.tenants)).expect("the bench's policy is valid");
+        let policy =
+            Policy::parse(&policy(size.tenants, demand)).expect("the bench's policy is valid");
         let controller = Controller::new(Time::ZERO, setup, Some((1, policy)));
         let nodes = nodes.into_iter().map(|setup| {
             let info = NodeInfo { name: setup.name, ..NodeInfo::default() };
@@ -97,8 +136,7 @@ impl World {
                 tenant: name(tenant),
                 node: home(tenant),
                 slot: Slot::UNATTRIBUTED,
-                // Most ask for less than their 50 iops, one in four for more.
-                rate: if index % 4 == 0 { 2 } else { u32::from(index % 2 == 0) },
+                rate: demand.rate(index),
             });
         let mut world = Self {
             controller,
@@ -271,10 +309,10 @@ fn name(tenant: usize) -> String {
     format!("tenant-{tenant}")
 }
 
-/// Every tenant has a reservation, and half of them a limit.
-fn policy(tenants: usize) -> String {
+/// Every tenant has a reservation, and half of them or all a limit.
+fn policy(tenants: usize, demand: ScaleDemand) -> String {
     let tenant = |at: usize| {
-        let limit = if at.is_multiple_of(2) { "" } else { "limit = \"500 iops\"\n" };
+        let limit = demand.limit(at);
         format!("[[tenant]]\nname = {:?}\nreservation = \"50 iops\"\n{limit}", name(at))
     };
     (0..tenants).map(tenant).collect()

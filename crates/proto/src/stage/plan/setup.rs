@@ -23,6 +23,9 @@ pub enum GateSetup {
         rate: u64,
         /// How many at once.
         burst: u64,
+        /// Per second, once the segment's lease has ended ([`super::super::Machine::kept_until`]):
+        /// the rate that is safe without a controller, or the rate if that is lower.
+        safe: u64,
     },
     /// A queue.
     Queue {
@@ -42,12 +45,13 @@ impl GateSetup {
     pub(super) fn of(gate: &Gate) -> Self {
         let queue = gate.queue.unwrap_or(0);
         match (&gate.spec, gate.rate) {
-            (GateSpec::TokenBucket { burst, .. }, Some(rate)) => {
+            (GateSpec::TokenBucket { rate: safe, burst }, Some(rate)) => {
                 let per_second = rate.per_second();
                 GateSetup::Bucket {
                     unit: rate.unit(),
                     rate: per_second,
                     burst: burst.tokens(per_second),
+                    safe: safe.per_second().min(per_second),
                 }
             }
             (GateSpec::FairQueue { depth, weights }, _) => {
