@@ -271,6 +271,7 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
         io_priority: node.io_priority,
         dscp: cluster.dscp,
         capacity: node.capacity,
+        latency: node.latency,
         speed,
         fallback: Some(base.join(crate::volumes::FALLBACK)),
         ..node::Config::new(node.name.clone(), store)

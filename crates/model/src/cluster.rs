@@ -103,6 +103,9 @@ pub struct Node {
     /// The bytes per second that the node can sustain, likewise. They are counted where the policy
     /// names the nodes as a resource.
     pub bandwidth: Option<Rate>,
+    /// Of a measured capacity, the time within which 99 of 100 requests are to be back from the
+    /// store; none for a node that keeps no such bound.
+    pub latency: Option<Span>,
     /// How many requests are at its store at a time, 1 to 1024.
     pub depth: u32,
     /// Its scheduler, unless its controller assigns another one.

@@ -32,6 +32,9 @@ pub struct Config {
     pub depth: u32,
     /// The capacity of the device, in units of cost per second, if it is known.
     pub capacity: Option<Iops>,
+    /// The time within which 99 of 100 requests are to be back from the store, by fewer requests
+    /// there at a time than `depth`; none for no bound, the default. Not for memcached.
+    pub latency: Option<Span>,
     /// Whether the operations of a limited tenant are spread over the period. By default evenly.
     pub pacing: Pacing,
     /// The scheduler of the node, until a controller names another. By default pShift's token
@@ -101,6 +104,7 @@ impl Config {
             fallback: None,
             depth: 32,
             capacity: None,
+            latency: None,
             pacing: Pacing::Even,
             discipline: Discipline::default(),
             cost: CostModel::default(),

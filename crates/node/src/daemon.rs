@@ -187,7 +187,7 @@ fn info(config: &Config) -> NodeInfo {
 }
 
 fn node_config(config: &Config) -> node::Config {
-    let Config { depth, capacity, pacing, discipline, cost, workers, .. } = *config;
+    let Config { depth, capacity, latency, pacing, discipline, cost, workers, .. } = *config;
     let is_modelled = config.speed.is_some();
     let is_memory = matches!(config.store, Store::Memory { .. }) && !is_modelled;
     // How many requests a model or a memory serves at the same time is known.
@@ -205,6 +205,7 @@ fn node_config(config: &Config) -> node::Config {
         depth,
         shards,
         capacity,
+        latency,
         servers,
         is_sampled,
         is_guarded,

@@ -109,6 +109,11 @@ pub struct Config {
     pub shards: usize,
     /// The device's capacity, in units of cost per second, if that is known.
     pub capacity: Option<Iops>,
+    /// The time within which 99 of 100 requests are to be back from the device: there are fewer at
+    /// a time than `depth` where more take longer ([`tidegate_algo::capacity::percentile_limit`]).
+    /// Every request is timed then. None for no bound. Not where requests are for keys, whose
+    /// replies limit their number.
+    pub latency: Option<Span>,
     /// How many requests the device serves at the same time, if that is known, for the account of
     /// what it takes for measured ones ([`tidegate_algo::capacity::device_time`]).
     pub servers: Option<u32>,
@@ -133,6 +138,7 @@ impl Default for Config {
             depth: 32,
             shards: 1,
             capacity: None,
+            latency: None,
             servers: None,
             is_sampled: false,
             is_guarded: false,

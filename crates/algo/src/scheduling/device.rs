@@ -44,6 +44,8 @@ pub struct Device {
     depth: u32,
     /// The most requests at a time for now: at most the depth.
     limit: AtomicU32,
+    /// The most at a time for which requests are back within a bound of latency, likewise.
+    bound: AtomicU32,
     in_flight: AtomicU32,
     /// The weight of those without a reservation ([`crate::capacity::depth`]), and the most for
     /// now. They are counted at a device that may hold them back.
@@ -81,6 +83,7 @@ impl Device {
         Self {
             depth: depth.max(1),
             limit: AtomicU32::new(depth.max(1)),
+            bound: AtomicU32::new(depth.max(1)),
             in_flight: AtomicU32::new(0),
             others: AtomicU32::new(0),
             others_limit: AtomicU32::new(u32::MAX),
@@ -102,6 +105,21 @@ impl Device {
         if self.limit.load(Ordering::Relaxed) != requests {
             self.limit.store(requests, Ordering::Relaxed);
         }
+    }
+
+    /// From now on at most so many requests at a time, from one to the depth, with a reservation or
+    /// without one. Those that are there stay.
+    pub fn set_bound(&self, requests: u32) {
+        let requests = requests.clamp(1, self.depth);
+        if self.bound.load(Ordering::Relaxed) != requests {
+            self.bound.store(requests, Ordering::Relaxed);
+        }
+    }
+
+    /// The most that go there with headroom.
+    #[inline]
+    fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed).min(self.bound.load(Ordering::Relaxed))
     }
 
     /// From now on requests without a reservation weigh at most so much at a time, but for what the
@@ -142,20 +160,20 @@ impl Device {
 
     /// Whether one more may go there.
     pub fn has_headroom(&self) -> bool {
-        self.in_flight() < self.limit.load(Ordering::Relaxed)
+        self.in_flight() < self.limit()
     }
 
     /// Whether one more reserved request may go there without headroom, because replies are long:
-    /// as many again as may go there, up to the depth.
+    /// as many again as may go there, up to the depth or the bound.
     pub fn has_spare(&self) -> bool {
-        let limit = self.limit.load(Ordering::Relaxed);
-        limit < self.depth && self.in_flight() < limit.saturating_mul(2).min(self.depth)
+        let (limit, most) = (self.limit(), self.bound.load(Ordering::Relaxed));
+        limit < most && self.in_flight() < limit.saturating_mul(2).min(most)
     }
 
     /// Takes headroom for at most so many requests, and returns for how many.
     #[inline]
     pub fn reserve(&self, most: u32) -> u32 {
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = self.limit();
         let mut before = self.in_flight.load(Ordering::SeqCst);
         loop {
             let headroom = limit.saturating_sub(before).min(most);
@@ -181,7 +199,7 @@ impl Device {
     /// back: there are more than the limit allows.
     #[inline]
     pub fn keep(&self, finished: u32) -> u32 {
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = self.limit();
         let excess = self.in_flight().saturating_sub(limit).min(finished);
         if excess > 0 {
             self.release(excess);
@@ -275,5 +293,26 @@ impl ReplySize {
         }
         let keys = REPLIES_MAX / size.max(1);
         u32::try_from(keys).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_of_latency_holds_for_reserved_requests_too() {
+        let device = Device::new(8, 1);
+        device.set_limit(2);
+        device.set_bound(3);
+        assert_eq!(device.reserve(8), 2);
+        assert!(device.has_spare(), "as many again would be four");
+        device.overdraw(1);
+        assert!(!device.has_spare());
+        device.set_bound(1);
+        assert_eq!((device.keep(3), device.in_flight()), (1, 1));
+        assert!(!device.has_headroom() && !device.has_spare());
+        device.set_bound(100);
+        assert_eq!(device.reserve(8), 1, "the limit holds still");
     }
 }

@@ -575,6 +575,21 @@ mod tests {
         assert!(pool.nodes == [NodeId(3)] && pool.flush_all);
     }
 
+    #[test]
+    fn a_measured_capacity_is_found_within_a_bound_of_latency() {
+        let bounds = [
+            ("", crate::policy::Resource::MEASURED_LATENCY),
+            ("latency = \"p99 < 5ms\"", Span(5_000_000)),
+        ];
+        for (field, bound) in bounds {
+            let measured = format!("\"measured\"\n{field}");
+            let cluster = Cluster::parse(&FULL.replacen("\"20k iops\"", &measured, 1)).unwrap();
+            let a = &cluster.nodes[0];
+            assert_eq!((a.capacity, a.bandwidth, a.latency), (None, None, Some(bound)));
+            assert_eq!(cluster.nodes[1].latency, None);
+        }
+    }
+
     /// The error of the full cluster with `from` replaced by `to`.
     fn with(from: &str, to: &str) -> String {
         assert!(FULL.contains(from), "{from}");
@@ -596,6 +611,9 @@ mod tests {
             ("depth = 8", "depth = 0", "line 16, column 17: depth: 0 is out of range; use 1 to 10"),
             ("\"20k iops\"", "\"0 iops\"", "capacity: \"0 iops\" does nothing; write how"),
             ("\"20k iops\"", "\"20k\"", "capacity: \"20k\" has a unit that is not known"),
+            ("\"20k iops\"", "[\"measured\", \"1GiB/s\"]", "operations; write \"measured\" alone"),
+            ("depth = 8", "latency = \"p99 < 5ms\"", "write capacity = \"measured\" beside it"),
+            ("11211\"\n", "11211\"\ncapacity = \"measured\"\n", "keys are not timed one by one"),
             ("2.5%", "2.55%", "variance: \"2.55%\" is no part of a whole; write it like \"10%\""),
             ("2.5%", "101%", "variance: \"101%\""),
             ("name = \"b\"", "name = \"a\"", "name: \"a\" is taken; choose another name"),

@@ -26,6 +26,7 @@ use crate::units::{self, Bytes, Iops, Portion, Rate, Span, UnitProblem};
 
 mod resources;
 
+pub(crate) use resources::latency;
 use resources::{PromisesOn, RawGroup, RawResource};
 
 /// The most tenants: the 16-bit id holds them, with room for id 0, which means no tenant.

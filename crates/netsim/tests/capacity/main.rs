@@ -1,7 +1,8 @@
-//! The measured capacity of a resource of files, with the shipped controller, stage machine and
-//! token buckets, before three devices in virtual time: one whose requests all take the same time,
-//! a solid-state drive that cleans, and a disk with slow writes. Each halves its speed, is itself
-//! again, doubles it, is itself again, and stands still for two seconds.
+//! Measured capacities in virtual time: that of a resource of files, with the shipped controller,
+//! stage machine and token buckets, and that of a storage node, with the shipped controller and
+//! node. Each is before three devices: one whose requests all take the same time, a solid-state
+//! drive that cleans, and a disk with slow writes. Each device halves its speed, is itself again,
+//! doubles it, is itself again, and stands still for two seconds.
 //!
 //! The rows are golden files beside this one; `UPDATE_GOLDEN=1` writes them anew.
 
@@ -10,11 +11,53 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use tidegate_model::Span;
+
 mod device;
+mod node;
 mod world;
 
 use device::{Device, Kind, bound};
+use node::NodeWorld;
 use world::{Load, Second, World};
+
+/// A world with a capacity that is found.
+trait Measured {
+    fn seconds(&mut self, count: usize) -> Vec<Second>;
+    fn set_speed(&mut self, speed: f64);
+    /// Operations per second.
+    fn found(&self) -> f64;
+}
+
+impl Measured for World {
+    fn seconds(&mut self, count: usize) -> Vec<Second> {
+        self.seconds(count)
+    }
+
+    fn set_speed(&mut self, speed: f64) {
+        let now = self.now();
+        self.device.set_speed(now, speed);
+    }
+
+    fn found(&self) -> f64 {
+        self.status().measured.unwrap().operations_per_second as f64
+    }
+}
+
+impl Measured for NodeWorld {
+    fn seconds(&mut self, count: usize) -> Vec<Second> {
+        self.seconds(count)
+    }
+
+    fn set_speed(&mut self, speed: f64) {
+        let now = self.now();
+        self.device.set_speed(now, speed);
+    }
+
+    fn found(&self) -> f64 {
+        self.found()
+    }
+}
 
 /// A database and a backup, with more threads than the bound allows at the device.
 const LOADS: [Load; 2] = [
@@ -63,17 +106,14 @@ fn good_from(seconds: &[Second], capacity: f64, kind: Kind) -> Option<usize> {
     seconds.windows(3).position(|three| three.iter().all(is_good))
 }
 
-/// The row of a device, and what is wrong with it.
-fn row(kind: Kind) -> (String, Vec<String>) {
-    let can = capacity(kind, 1.0);
-    let mut world = World::new(&policy(kind, can), &LOADS, Device::new(kind));
+/// The row of a device that can do so much, and what is wrong with it.
+fn row(kind: Kind, can: f64, world: &mut impl Measured) -> (String, Vec<String>) {
     let found = good_from(&world.seconds(15), can, kind);
     let rest = world.seconds(40);
     let kept = rest.iter().filter(|second| second.p99() <= bound(kind)).count() * 100 / rest.len();
     let used = mean(&rest) / can * 100.0;
     let oltp = rest.iter().map(|second| second.done[0]).min().unwrap_or(0) as f64 / can * 100.0;
-    let measured = world.status().measured.unwrap();
-    let estimate = measured.operations_per_second as f64 / can * 100.0;
+    let estimate = world.found() / can * 100.0;
     let mut wrong = Vec::new();
     let mut check = |is_right: bool, what: String| {
         if !is_right {
@@ -100,17 +140,14 @@ fn row(kind: Kind) -> (String, Vec<String>) {
             write!(row, "{:>7}", "-").unwrap();
             continue;
         }
-        let now = world.now();
-        world.device.set_speed(now, speed);
+        world.set_speed(speed);
         let found = good_from(&world.seconds(10), can * speed, kind);
         check(found.is_some_and(|at| at <= within), format!("{found:?} s after speed {speed}"));
         write!(row, "{:>7}", seconds_text(found)).unwrap();
     }
-    let now = world.now();
-    world.device.set_speed(now, 0.0);
+    world.set_speed(0.0);
     world.seconds(2);
-    let now = world.now();
-    world.device.set_speed(now, 1.0);
+    world.set_speed(1.0);
     let after = good_from(&world.seconds(10), can, kind);
     check(!is_steady || after.is_some_and(|at| at <= 1), format!("{after:?} s after a stall"));
     writeln!(row, "{:>7}", seconds_text(after)).unwrap();
@@ -124,13 +161,18 @@ fn seconds_text(seconds: Option<usize>) -> String {
 /// Compares the row of a device with its golden one, and refuses what is wrong with that of a
 /// steady device. The promises are not kept before a drive that cleans: its row shows a change.
 fn found_and_followed(kind: Kind) {
+    let can = capacity(kind, 1.0);
+    let mut world = World::new(&policy(kind, can), &LOADS, Device::new(kind));
+    golden("", kind, row(kind, can, &mut world));
+}
+
+fn golden(gate: &str, kind: Kind, (row, wrong): (String, Vec<String>)) {
     let head =
         "device      can found  used% estim% kept% oltp%   half   same double   same  stall\n";
-    let (row, wrong) = row(kind);
     let table = format!("{head}{row}");
     println!("{table}");
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let name = format!("tests/capacity/{kind:?}.golden").to_lowercase();
+    let name = format!("tests/capacity/{gate}{kind:?}.golden").to_lowercase();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&golden, &table).unwrap();
@@ -151,4 +193,41 @@ fn a_drive_that_cleans() {
 #[test]
 fn a_disk_with_slow_writes() {
     found_and_followed(Kind::Disk);
+}
+
+/// More than the bound allows at any of the devices.
+const DEPTH: u32 = 256;
+
+fn node(kind: Kind, policy: &str, latency: Option<Span>) -> NodeWorld {
+    NodeWorld::new(policy, &LOADS, Device::new(kind), (DEPTH, latency))
+}
+
+/// A node's capacity is what its device does for all that a gateway sends, and no more is at the
+/// device than keeps the bound.
+fn found_by_a_node(kind: Kind) {
+    let mut free = node(kind, "[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"", None);
+    free.seconds(5);
+    let can = mean(&free.seconds(10));
+    let reserved = (can * 0.4) as u64;
+    let policy = format!(
+        "[[tenant]]\nname = \"oltp\"\nreservation = \"{reserved} iops\"\n\
+         [[tenant]]\nname = \"backup\""
+    );
+    let mut world = node(kind, &policy, Some(bound(kind)));
+    golden("node_", kind, row(kind, can, &mut world));
+}
+
+#[test]
+fn a_constant_device_behind_a_node() {
+    found_by_a_node(Kind::Constant);
+}
+
+#[test]
+fn a_drive_that_cleans_behind_a_node() {
+    found_by_a_node(Kind::Ssd);
+}
+
+#[test]
+fn a_disk_with_slow_writes_behind_a_node() {
+    found_by_a_node(Kind::Disk);
 }

@@ -80,6 +80,17 @@ pub(crate) struct Second {
 }
 
 impl Second {
+    /// One in which nothing was answered yet, of so many loads.
+    pub(crate) fn of(loads: usize) -> Self {
+        Self { done: vec![0; loads], latencies: Vec::new() }
+    }
+
+    /// A request of a load was answered, which took so long at the device.
+    pub(crate) fn record(&mut self, load: usize, took: Span) {
+        self.done[load] += 1;
+        self.latencies.push(took.0);
+    }
+
     pub(crate) fn all(&self) -> u64 {
         self.done.iter().sum()
     }
@@ -119,7 +130,7 @@ impl World {
             wakes: BTreeMap::new(),
             pushed: 0,
             random: Stream::new(3, "world", 0),
-            second: Second { done: vec![0; loads.len()], latencies: Vec::new() },
+            second: Second::of(loads.len()),
             events: Vec::new(),
         };
         for (stage, load) in loads.iter().enumerate() {
@@ -240,8 +251,7 @@ impl World {
             }
         }
         self.now = end;
-        let fresh = Second { done: vec![0; self.loads.len()], latencies: Vec::new() };
-        std::mem::replace(&mut self.second, fresh)
+        std::mem::replace(&mut self.second, Second::of(self.loads.len()))
     }
 
     pub(crate) fn seconds(&mut self, count: usize) -> Vec<Second> {
@@ -304,8 +314,7 @@ impl World {
         };
         (*count, *bytes) = (*count + 1, *bytes + io.bytes);
         stage.service.record(Span(took));
-        self.second.done[load] += 1;
-        self.second.latencies.push(took);
+        self.second.record(load, Span(took));
         self.request(thread);
     }
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_algo::capacity::depth::DepthControl;
 use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
+use tidegate_algo::capacity::percentile_limit::PercentileLimit;
 use tidegate_algo::scheduling::device::Device;
 use tidegate_model::{Iops, Span, Time};
 
@@ -20,6 +21,11 @@ use super::Config;
 use super::request::NodeRequest;
 use super::threads::{Clock, Mutex, Threading};
 use crate::data::pieces::{RANGE_FIRST, next_range};
+
+/// The part of the bound, in quarters, above which a request lowers the number at the device. Those
+/// that are there with it take about as long, and may be more than one in a hundred of a second: at
+/// three quarters, they are back within the bound all the same.
+const LATE: u64 = 3;
 
 /// The times of measured requests, and the length of ranges' pieces that follows from them.
 pub(super) struct Measure<T: Threading> {
@@ -33,6 +39,14 @@ pub(super) struct Measure<T: Threading> {
     depth: Option<T::Mutex<DepthControl>>,
     /// When that changes by itself.
     deadline: AtomicU64,
+    /// The bound of latency, if there is one; a request is late above [`LATE`] quarters of it.
+    bound: Option<Bound<T>>,
+}
+
+/// How many requests the device may have, such that 99 of 100 are back in time.
+struct Bound<T: Threading> {
+    latency: Span,
+    limit: T::Mutex<PercentileLimit>,
 }
 
 impl<T: Threading> Measure<T> {
@@ -44,6 +58,10 @@ impl<T: Threading> Measure<T> {
             range: AtomicU32::new(RANGE_FIRST),
             depth: config.is_guarded.then(|| T::Mutex::new(DepthControl::new(config.depth))),
             deadline: AtomicU64::new(Time::MAX.0),
+            bound: config.latency.map(|latency| Bound {
+                latency,
+                limit: T::Mutex::new(PercentileLimit::new(config.depth)),
+            }),
         }
     }
 
@@ -94,7 +112,8 @@ impl<T: Threading> Measure<T> {
         self.range.load(Ordering::Relaxed)
     }
 
-    /// Requests go to the device: the first is timed, if it is measured or some are to be timed.
+    /// Requests go to the device: the first is timed, if it is measured or some are to be timed;
+    /// where a bound holds, all are.
     pub(super) fn on_dispatch<B>(
         &self,
         clock: impl Clock,
@@ -107,6 +126,9 @@ impl<T: Threading> Measure<T> {
             let now = clock.now();
             first.since = Some(now);
             self.account.lock().on_dispatch(self.moment(now, device));
+        } else if self.bound.is_some() {
+            let now = clock.now();
+            batch.iter_mut().for_each(|request| request.since = Some(now));
         } else if self.is_sampled {
             first.since = Some(clock.now());
         }
@@ -124,6 +146,7 @@ impl<T: Threading> Measure<T> {
         let now = clock.now();
         let took = now.since(since);
         if !request.is_measured() {
+            self.keep_bound((now, since), device);
             let unit = Span(took.0 / u64::from(request.units().max(1)));
             return self.account.lock().sample(unit);
         }
@@ -134,6 +157,22 @@ impl<T: Threading> Measure<T> {
             let range = next_range(self.range(), request.length, took);
             self.range.store(range, Ordering::Relaxed);
         }
+    }
+
+    /// A request that went to the device at `since` is back.
+    fn keep_bound(&self, (now, since): (Time, Time), device: &Device) {
+        let Some(Bound { latency, limit }) = &self.bound else { return };
+        let (mut limit, present) = (limit.lock(), device.in_flight());
+        if present >= limit.get() {
+            limit.on_full();
+        }
+        let took = now.since(since);
+        let late = latency.0 / 4 * LATE;
+        match took.0 > late {
+            true => limit.on_slow((now, since), took.0 / 2 > late, present),
+            false => limit.on_quick(),
+        }
+        device.set_bound(limit.get());
     }
 
     fn moment(&self, now: Time, device: &Device) -> Moment {

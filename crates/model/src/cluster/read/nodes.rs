@@ -9,9 +9,13 @@ use toml::Spanned;
 use super::{DEPTH_MAX, Taken, at_most_any, borne, guarded, iops, named, scheduler, size};
 use crate::cluster::{Cluster, DeviceModel, Node, Store};
 use crate::discipline::Discipline;
-use crate::policy::read::levels;
+use crate::policy::Resource;
+use crate::policy::read::{latency, levels};
 use crate::text::{ReadResult, Strings, Text, count, name, wrong};
-use crate::units::{Iops, Rate};
+use crate::units::{Iops, Rate, Span};
+
+/// A capacity that the node is to find.
+const MEASURED: &str = "measured";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +23,7 @@ pub(super) struct RawNode {
     name: Text,
     address: Option<Text>,
     capacity: Option<Spanned<Strings>>,
+    latency: Option<Text>,
     depth: Option<Spanned<i64>>,
     scheduler: Option<Text>,
     directory: Option<Text>,
@@ -62,18 +67,41 @@ pub(super) fn node(
         let message = "io_priority: only requests to a directory or a device have one";
         return wrong(io_priority.span(), message, "remove it");
     }
-    let (capacity, bandwidth) = capacity(raw.capacity.as_ref())?;
+    let latency = bound(raw, &store)?;
+    let stated = raw.capacity.as_ref().filter(|_| latency.is_none());
+    let (capacity, bandwidth) = capacity(stated)?;
     Ok(Node {
         io_priority: raw.io_priority.as_ref().is_none_or(|it| *it.get_ref()),
         name,
         address,
         capacity,
         bandwidth,
+        latency,
         depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
         scheduler: raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or(default),
         store,
         model: raw.model.as_ref().map(model).transpose()?,
     })
+}
+
+/// The bound of latency of a node whose capacity is measured; none if it is stated or unknown.
+fn bound(raw: &RawNode, store: &Store) -> ReadResult<Option<Span>> {
+    let is_measured = |texts: &&Spanned<Strings>| texts.get_ref().0.iter().any(|it| it == MEASURED);
+    let Some(texts) = raw.capacity.as_ref().filter(is_measured) else {
+        let Some(latency) = &raw.latency else { return Ok(None) };
+        let message = "latency: it bounds the search for a measured capacity, and this is none";
+        return wrong(latency.span(), message, "write capacity = \"measured\" beside it");
+    };
+    if texts.get_ref().0.len() > 1 {
+        let message = "capacity: a measured one is found in operations";
+        return wrong(texts.span(), message, "write \"measured\" alone");
+    }
+    if !store.holds_volumes() {
+        let message = "capacity: requests for keys are not timed one by one";
+        return wrong(texts.span(), message, "write what the memcached server does in a second");
+    }
+    let latency = raw.latency.as_ref().map(latency).transpose()?;
+    Ok(Some(latency.unwrap_or(Resource::MEASURED_LATENCY)))
 }
 
 /// The capacity of a node, in operations and in bytes per second.

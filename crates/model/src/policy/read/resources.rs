@@ -206,9 +206,13 @@ fn capacity(raw: &RawResource, extent: &Extent) -> ReadResult<(Levels, Option<Sp
         }
         return Ok((levels("capacity", texts)?, None));
     };
-    if !matches!(extent, Extent::Paths(_)) {
+    let fix = match extent {
+        Extent::Paths(_) => None,
+        Extent::Nodes => Some("leave it out, and write it at the nodes of the cluster file"),
+        Extent::DataNodes(_) => Some("leave it out: data nodes follow what they can do"),
+    };
+    if let Some(fix) = fix {
         let message = "capacity: only that of files is measured for the policy";
-        let fix = "write what the nodes can do together, or leave it out: the cluster file says it";
         return wrong(texts.span(), message, fix);
     }
     if texts.get_ref().0.len() > 1 {
@@ -220,7 +224,7 @@ fn capacity(raw: &RawResource, extent: &Extent) -> ReadResult<(Levels, Option<Sp
 }
 
 /// Reads a bound of latency, `p99 < 5ms`.
-fn latency(text: &Text) -> ReadResult<Span> {
+pub(crate) fn latency(text: &Text) -> ReadResult<Span> {
     let fix = "write it like \"p99 < 5ms\"";
     let bound = text.get_ref().trim().strip_prefix("p99").map(str::trim_start);
     let Some(bound) = bound.and_then(|rest| rest.strip_prefix('<')) else {

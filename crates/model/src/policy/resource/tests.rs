@@ -88,7 +88,7 @@ fn errors_of_resources_name_the_line_the_field_and_the_fix() {
         (with("[[resource]]\nname = \"files\""), "line 14, column 8: name: \"files\" is taken"),
         (
             error("[[resource]]\nname = \"a\"\ncapacity = \"measured\""),
-            "line 3, column 12: capacity: only that of files is measured for the policy; write",
+            "line 3, column 12: capacity: only that of files is measured for the policy; leave",
         ),
         (
             error("[[resource]]\nname = \"a\"\npath = \"/a/**\"\nlatency = \"p99 < 5ms\""),
