@@ -14,7 +14,6 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway as gateway;
@@ -27,14 +26,13 @@ use tidegate_proto::codec;
 use tidegate_proto::message::ToGateway;
 use tidegate_tests::nbd::{Client, EIO};
 use tidegate_tests::proxy::Proxy;
-use tidegate_tests::wait_for;
+use tidegate_tests::{PATIENCE, wait_for};
 
 /// A block is written as a whole, and holds the number of the write.
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 const NODES: usize = 2;
 const STEPS: usize = 60;
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The socket of the gateways' controller.
 const CONTROLLER: &str = "controller";
 

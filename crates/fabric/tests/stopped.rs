@@ -91,7 +91,7 @@ impl Drop for Node {
 fn perform(remote: &mut impl RemoteMemory, operation: Operation) -> u64 {
     let start = Instant::now();
     let now = || {
-        assert!(start.elapsed() < Duration::from_secs(30), "nothing happens");
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     };

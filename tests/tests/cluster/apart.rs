@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, EIO};
 use tidegate_tests::process::{self, Running};
-use tidegate_tests::{eventually, tools};
+use tidegate_tests::{PATIENCE, eventually, tools};
 
 use super::OPEN;
 
@@ -23,8 +23,6 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 const STRIPE: u64 = 64 << 10;
 const BLOCK: u64 = 4 << 10;
 const BLOCKS: u64 = 24 * STRIPE / BLOCK;
-/// How long a part that is away may keep its clients waiting.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 fn cluster() -> Cluster {
     let db = volume("db", "oltp", "6MiB", &NODES);
@@ -179,8 +177,8 @@ fn while_a_node_is_away_requests_to_it_fail_in_time() {
     let started = Instant::now();
     oracle.submit(&mut client, 64);
     assert_eq!(oracle.receive(&mut client), [1], "all that is asked of it, and nothing else");
-    // Twice the time: a machine may be slow, but no client waits for an answer that never comes.
-    assert!(started.elapsed() < ANSWER_MAX * 2, "after {:?}", started.elapsed());
+    // A machine may be slow, but no client waits for an answer that never comes.
+    assert!(started.elapsed() < PATIENCE, "after {:?}", started.elapsed());
     assert!(client.read(0, STRIPE as usize).is_ok(), "the others serve");
     cluster.start("node", "b");
     eventually("the node again, for the same client", || client.read(STRIPE, 512).is_ok());
@@ -358,7 +356,7 @@ fn fails_while_it_hangs(cluster: &Cluster, client: &mut Client) {
     let started = Instant::now();
     let error = client.read(STRIPE, 512).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
-    assert!(started.elapsed() < ANSWER_MAX * 2, "after {:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "after {:?}", started.elapsed());
     assert!(client.read(0, 512).is_ok(), "the others serve");
     cluster.component("b").signal(Signal::CONT);
     eventually("the node, for the same client", || client.read(STRIPE, 512).is_ok());

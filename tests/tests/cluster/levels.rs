@@ -8,7 +8,7 @@ use serde_json::Value;
 use tidegate_tests::cluster::{Cluster, volume};
 use tidegate_tests::nbd::Client;
 use tidegate_tests::process::{self, Running};
-use tidegate_tests::{eventually, tools};
+use tidegate_tests::{PATIENCE, eventually, tools};
 
 /// Seconds before a measurement: a tenant that was idle gets a period's worth at once.
 const WARM_UP: u32 = 2;
@@ -187,10 +187,10 @@ fn time(client: &mut Client, count: u32, is_write: bool) -> Duration {
 
 #[test]
 fn whose_a_request_is_decides_its_level() {
-    // At ten in a second, thirty need the whole of one second and parts of two others, and two
-    // hundred need twenty.
+    // At ten in a second, thirty need the whole of one second and parts of two others, and seven
+    // hundred need seventy.
     const HELD: (u32, Duration) = (30, Duration::from_secs(1));
-    const FREE: (u32, Duration) = (200, Duration::from_secs(15));
+    const FREE: (u32, Duration) = (700, PATIENCE);
     let policy = "[[tenant]]\nname = \"slow\"\nlimit = \"10 iops\"\n\
                   [[match]]\ntenant = \"slow\"\nvolume = \"lim*\"\noperation = \"write\"\n";
     let mut cluster = cluster(policy);

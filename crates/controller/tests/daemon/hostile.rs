@@ -74,7 +74,7 @@ fn connections_without_a_hello_are_closed() {
     let start = Instant::now();
     assert_eq!(silent.receive_or_end(), None);
     assert_eq!(slow.receive_or_end(), None);
-    assert!(start.elapsed() < PATIENCE / 2);
+    assert!(start.elapsed() < PATIENCE);
 }
 
 #[test]

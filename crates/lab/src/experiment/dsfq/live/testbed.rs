@@ -27,7 +27,7 @@ const VARIANCE: u32 = 20;
 pub(super) const VOLUME_MIB: u64 = 16;
 
 /// How long a cluster may take until all of it is there.
-const PATIENCE: Span = Span(10 * Span::SECOND.0);
+const PATIENCE: Span = Span(60 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// The cluster. Fields are dropped, and so ended, in their order.
