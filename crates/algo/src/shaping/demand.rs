@@ -12,8 +12,8 @@
 //! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than
 //!   an eighth keeps its share. Where the last interval was quieter by more than that, the demand
 //!   has fallen, and that interval alone counts: a tenant that stops has given everything back
-//!   after one whole interval of silence. A tenant whose bursts are further apart gives its share
-//!   back between them, and has it again in the cycle after it waits.
+//!   after one whole interval of silence, which may begin within a cycle. A tenant whose bursts are
+//!   further apart gives its share back between them, and has it again in the cycle after it waits.
 //!
 //! An interval is the pause between decisions that the policy sets. A controller may ask more often
 //! while shares move; then several cycles make one interval, and a pause within it costs nothing.
@@ -137,6 +137,9 @@ impl Demand {
     /// The rate of the busiest cycle that counts.
     fn busiest(&self, interval: Span) -> u64 {
         let enough = interval.0 - interval.0 / SHORT_PART;
+        if self.silence() >= enough {
+            return 0;
+        }
         let mut cycles = self.recent.iter();
         let mut busiest_of_interval = || {
             let (mut busiest, mut length) = (0, 0u64);
@@ -150,6 +153,21 @@ impl Demand {
         };
         let (last, before) = (busiest_of_interval(), busiest_of_interval());
         if last < before - before / FALL_PART { last } else { last.max(before) }
+    }
+
+    /// For how long nothing was let through, in nanoseconds: some whole cycles, and the end of the
+    /// one before them, if the rate until then was that of the cycle before it.
+    fn silence(&self) -> u64 {
+        let count = self.recent.iter().take_while(|(rate, _)| *rate == 0).count();
+        let (silent, others) = self.recent.split_at(count);
+        let silent = silent.iter().fold(0u64, |sum, (_, cycle)| sum.saturating_add(cycle.0));
+        match others {
+            [(rate, cycle), (before, _), ..] if silent > 0 && rate < before => {
+                let end = u128::from(cycle.0) * u128::from(before - rate) / u128::from(*before);
+                silent.saturating_add(end as u64)
+            }
+            _ => silent,
+        }
     }
 
     /// The demand after the last cycle, in tokens per second.
@@ -297,6 +315,31 @@ wish rate demand
   30    0    any
 ";
         assert_eq!(table, golden);
+    }
+
+    /// Cycles are quarters of an interval after the one in which a stage stops, and three of them
+    /// are an interval. It had stopped before the third if it used little of that first cycle.
+    #[test]
+    fn silence_begins_within_a_cycle() {
+        let interval = Span(100 * Span::MILLISECOND.0);
+        let quarters_until_zero = |used_percent: u64| {
+            let mut demand = Demand::default();
+            let mut observe = |per_second: u64, interval: Span, all: Span| {
+                let served = (u128::from(per_second) * u128::from(interval.0) / SECOND) as u64;
+                demand.observe(Usage { interval, served, waited: Span(0), rate: u64::MAX }, all)
+            };
+            observe(100 * MB, interval, interval);
+            let first = observe(used_percent * MB, interval, interval);
+            assert!(first >= used_percent * MB, "as far as is known it goes on");
+            let quarter = Span(interval.0 / 4);
+            (1..).find(|_| observe(0, quarter, interval) == 0)
+        };
+        assert_eq!(quarters_until_zero(1), Some(1));
+        assert_eq!(quarters_until_zero(50), Some(1));
+        assert_eq!(quarters_until_zero(51), Some(2));
+        assert_eq!(quarters_until_zero(75), Some(2));
+        assert_eq!(quarters_until_zero(76), Some(3));
+        assert_eq!(quarters_until_zero(100), Some(3));
     }
 
     #[test]
