@@ -176,8 +176,7 @@ impl Live {
     fn request(&self, slot: Slot, owner: Arc<Owner>, job: Job, split: Option<Arc<Split>>) -> Work {
         let (command, length, tag) = (job.command, job.length, job.tag);
         let is_piece = split.is_some();
-        let mut work =
-            self.node.request(slot, (command, length), &tag, Body::new(job, owner, split));
+        let mut work = self.node.request(slot, command, length, &tag, Body::new(job, owner, split));
         work.is_piece = is_piece;
         work
     }

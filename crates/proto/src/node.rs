@@ -54,7 +54,7 @@
 //! };
 //! let config = Config { depth: 1, ..Config::default() };
 //! let node: Node<&str> = Node::new(Time::ZERO, NodeInfo::default(), config);
-//! let request = |body| node.request(Slot::UNATTRIBUTED, (Command::Read, 4096), &tag, body);
+//! let request = |body| node.request(Slot::UNATTRIBUTED, Command::Read, 4096, &tag, body);
 //! let mut batch = Vec::new();
 //! let home = node.submit(Time(1), &mut vec![request("first"), request("second")], &mut batch);
 //! assert_eq!(batch.iter().map(|request| request.body).collect::<Vec<_>>(), ["first"]);
@@ -246,11 +246,12 @@ impl<B, T: Threading> Node<B, T> {
     pub fn request(
         &self,
         slot: Slot,
-        (command, length): (Command, u32),
+        command: Command,
+        length: u32,
         tag: &Tag,
         body: B,
     ) -> NodeRequest<B> {
-        NodeRequest::new(slot, (command, length), tag, &self.cost, body)
+        NodeRequest::new(slot, command, length, tag, &self.cost, body)
     }
 
     /// Puts requests into their tenants' queues.

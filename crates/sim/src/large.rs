@@ -33,8 +33,8 @@ pub(crate) struct LargeRequests<O> {
 }
 
 /// Whether a node serves a job in pieces.
-pub(crate) const fn is_large((command, length): (Command, u32)) -> bool {
-    matches!(command, Command::Read | Command::Write { .. }) && length > PIECE
+pub(crate) const fn is_large((command, length): &(Command, u32)) -> bool {
+    matches!(command, Command::Read | Command::Write { .. }) && *length > PIECE
 }
 
 impl<O> Default for LargeRequests<O> {
@@ -54,11 +54,11 @@ impl<O: Copy> LargeRequests<O> {
         &mut self,
         node: &mut SimulatedNode<Body<O>>,
         now: Time,
-        (tenant, job, tag): (usize, (Command, u32), Tag),
+        (tenant, job, tag): (usize, &(Command, u32), Tag),
         own: O,
     ) -> u32 {
         let pieces = Pieces::new(job.0, 0, job.1);
-        let request = LargeRequest { pieces, tenant, job, tag, own };
+        let request = LargeRequest { pieces, tenant, job: *job, tag, own };
         let index = self.free.pop().unwrap_or(self.entries.len() as u32);
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(request),
@@ -89,7 +89,7 @@ impl<O: Copy> LargeRequests<O> {
             match pieces.step(PIECE) {
                 Step::Piece(range) => {
                     let (begin, length) = (range.start, range.end - range.start);
-                    let piece = ((job.0, length), begin == 0);
+                    let piece = (&(job.0, length), begin == 0);
                     node.submit_piece(now, *tenant, piece, tag, Body::Piece { large, begin });
                     // The first piece alone reports the tenant's service at other nodes.
                     tag.delay = 0;

@@ -71,7 +71,7 @@ impl<B> SimulatedNode<B> {
             cost: length,
             delay,
         };
-        self.submit(now, tenant, (Command::Read, length), &tag, body);
+        self.submit(now, tenant, &(Command::Read, length), &tag, body);
     }
 
     /// A request of a tenant comes. Returns its units of cost.
@@ -79,11 +79,11 @@ impl<B> SimulatedNode<B> {
         &mut self,
         now: Time,
         tenant: usize,
-        job: (Command, u32),
+        job: &(Command, u32),
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let request = self.node.request(self.slots[tenant], job, tag, body);
+        let request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
         let units = request.units();
         self.batch.push(request);
         self.node.put(now, &mut self.batch);
@@ -96,11 +96,11 @@ impl<B> SimulatedNode<B> {
         &mut self,
         now: Time,
         tenant: usize,
-        (job, is_first): ((Command, u32), bool),
+        (job, is_first): (&(Command, u32), bool),
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let mut request = self.node.request(self.slots[tenant], job, tag, body);
+        let mut request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
         request.is_piece = true;
         let units = request.units();
         self.batch.push(if is_first { request } else { request.continued() });

@@ -344,7 +344,7 @@ mod tests {
     fn a_large_cluster_can_be_measured() {
         let mut rows = Vec::new();
         scale::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
-        assert_eq!(rows.len(), 4, "{rows:#?}");
+        assert_eq!(rows.len(), 7, "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some_and(|value| value > 0.0)), "{rows:#?}");
         let note = rows[3].note.as_deref().unwrap();
         assert!(note.contains("400 of 400 tenants have their reservation"), "{note}");

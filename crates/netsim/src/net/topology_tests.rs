@@ -33,7 +33,7 @@ fn what_is_refused_of_a_list() {
     assert_eq!((graph.name(Host(1)), graph.host("left")), ("b", None));
     refused("\"1GB/s\"", "\"0B/s\"", "topology.list.links.0.rate: 0B/s; from \"1kB/s\"");
     refused("\"1us\"", "\"2s\"", "topology.list.links.0.delay: 2s; at most \"1s\"");
-    refused("\"1GB/s\"", "\"1GB\"", "150MiB/s");
+    refused("\"1GB/s\"", "\"1GB\"", "has a unit that is not known here; write it like \"1GB/s\"");
     refused("[\"a\", \"left\"]", "[\"x\", \"left\"]", "no host or switch is called \"x\"");
     refused("[\"a\", \"left\"]", "[\"a\", \"a\"]", "links.0.between: two ends of \"a\"");
     refused(

@@ -318,7 +318,7 @@ impl Replay {
     /// Makes requests as they were made.
     fn make(&self, made: &[Made]) -> Vec<NodeRequest<Key>> {
         let request = |made: &Made| {
-            self.node.request(made.slot, (made.command, made.length), &made.tag, made.key)
+            self.node.request(made.slot, made.command, made.length, &made.tag, made.key)
         };
         made.iter().map(request).collect()
     }

@@ -45,9 +45,12 @@ pub struct NodeRequest<B> {
 impl<B> NodeRequest<B> {
     /// A request of a tenant, about so many bytes of a part, whose weight in the fair order follows
     /// from `model`.
+    // A command and a length are two arguments here and in callers. As a pair in one register, in a
+    // loop, optimized code of rustc 1.95 kept bits of another value in the length.
     pub fn new(
         slot: Slot,
-        (command, length): (Command, u32),
+        command: Command,
+        length: u32,
         tag: &Tag,
         model: &CostModel,
         body: B,

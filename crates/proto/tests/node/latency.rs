@@ -10,7 +10,7 @@ use tidegate_proto::stats::latency::RequestLatency;
 use crate::one_by_one::tag;
 use crate::world::plan;
 
-const COMMAND: (Command, u32) = (Command::Read, 4096);
+const LENGTH: u32 = 4_096;
 
 fn node(config: Config) -> Node<&'static str> {
     Node::new(Time::ZERO, NodeInfo::default(), config)
@@ -46,9 +46,9 @@ fn latency_counts_from_arrival_and_queue_time_until_dispatch() {
     let oltp = node.slot("oltp");
     let write = Tag { operation: Operation::Write, ..tag(0) };
     let mut requests = vec![
-        node.request(oltp, COMMAND, &tag(0), "first"),
-        node.request(oltp, COMMAND, &write, "second"),
-        node.request(Slot::UNATTRIBUTED, COMMAND, &tag(0), "third"),
+        node.request(oltp, Command::Read, LENGTH, &tag(0), "first"),
+        node.request(oltp, Command::Read, LENGTH, &write, "second"),
+        node.request(Slot::UNATTRIBUTED, Command::Read, LENGTH, &tag(0), "third"),
     ];
     let mut batch = Vec::new();
     let home = node.submit(Time(100), &mut requests, &mut batch);
@@ -71,7 +71,7 @@ fn latency_counts_from_arrival_and_queue_time_until_dispatch() {
 fn a_request_in_pieces_is_one_request() {
     let node = node(Config { depth: 1, ..Config::default() });
     let piece = |body| {
-        let mut piece = node.request(Slot::UNATTRIBUTED, COMMAND, &tag(0), body);
+        let mut piece = node.request(Slot::UNATTRIBUTED, Command::Read, LENGTH, &tag(0), body);
         piece.is_piece = true;
         piece
     };
@@ -96,7 +96,7 @@ fn a_tenant_that_leaves_takes_its_counts_with_it() {
         apply(&node, 1, &["a", "b", "c"]);
         let mut batch = Vec::new();
         let mut serve = |slot, at: u64| {
-            node.put(Time(at), &mut vec![node.request(slot, COMMAND, &tag(0), "x")]);
+            node.put(Time(at), &mut vec![node.request(slot, Command::Read, LENGTH, &tag(0), "x")]);
             node.fill(0, Time(at), &mut batch);
             node.finish(0, Time(at + 1), &mut std::mem::take(&mut batch), None, |_, _| {});
         };

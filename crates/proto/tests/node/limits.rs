@@ -96,8 +96,8 @@ impl NodeTestbed {
                 Step::Piece(bytes) => {
                     let (begin, length) = (bytes.start, bytes.end - bytes.start);
                     let job = Job::Piece { request, begin, length };
-                    let command = (self.command, length);
-                    let piece = self.node.request(self.slots[0], command, &tag(0), job);
+                    let piece =
+                        self.node.request(self.slots[0], self.command, length, &tag(0), job);
                     self.node.put(self.now, &mut vec![piece]);
                 }
                 Step::Over(outcome) => {

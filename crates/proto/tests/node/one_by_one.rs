@@ -31,7 +31,7 @@ pub(crate) trait OneByOne<B> {
 impl<B> OneByOne<B> for Node<B> {
     fn on_request(&self, now: Time, slot: Slot, units: u32, body: B) {
         let length = PIECE * units.max(1);
-        self.put(now, &mut vec![self.request(slot, (Command::Read, length), &tag(0), body)]);
+        self.put(now, &mut vec![self.request(slot, Command::Read, length, &tag(0), body)]);
     }
 
     fn next_dispatch(&self, now: Time) -> Option<NodeRequest<B>> {

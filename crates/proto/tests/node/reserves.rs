@@ -38,7 +38,7 @@ fn before_others(storm: BytePlan, (command, pieces, length): (Command, u32, u32)
     let mut tag = tag(0);
     tag.class = Class::Urgent;
     let request = |piece: u32| -> NodeRequest<u32> {
-        let request = world.node.request(storm, (command, length), &tag, 0);
+        let request = world.node.request(storm, command, length, &tag, 0);
         if piece == 0 { request } else { request.continued() }
     };
     let mut requests: Vec<_> = (0..400).flat_map(|_| (0..pieces).map(request)).collect();

@@ -74,7 +74,7 @@ impl Load {
             let (job, slot) = (self.counts.len(), self.node.slot(name));
             self.counts.push(Count { client: job % CLIENTS, answers: 0 });
             let length = PIECE * number as u32;
-            let request = self.node.request(slot, (Command::Read, length), &tag(delay), job);
+            let request = self.node.request(slot, Command::Read, length, &tag(delay), job);
             self.node.put(self.now, &mut vec![request]);
         }
         self.serve(5);

@@ -245,7 +245,7 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
             let random = self.random.last_mut().expect("the victim has a stream");
             let offset = random.below(AREA / u64::from(SMALL)) * u64::from(SMALL);
             let sent = SentRequest { tenant: VICTIM, client: 0, offset, issued: now };
-            self.submit(now, (Command::Read, SMALL), sent);
+            self.submit(now, &(Command::Read, SMALL), sent);
         }
     }
 
@@ -285,13 +285,13 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
         let offset = tenant as u64 * AREA + place * u64::from(bytes);
         self.submit(
             now,
-            (command, bytes),
+            &(command, bytes),
             SentRequest { tenant, client: number, offset, issued: now },
         );
     }
 
     /// A request comes to the node.
-    fn submit(&mut self, now: Picoseconds, job: (Command, u32), sent: SentRequest) {
+    fn submit(&mut self, now: Picoseconds, job: &(Command, u32), sent: SentRequest) {
         let class = LoadTenant::ALL[sent.tenant].class();
         let operation = match job.0 {
             Command::Read => Kind::Read,

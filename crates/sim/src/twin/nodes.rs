@@ -286,7 +286,7 @@ impl TwinSim {
             tag.delay = gateway.elsewhere[tenant].sent(node.index(), work);
             let own = SubRequest { gateway: client.gateway, ticket: sub_request.ticket };
             if let Some(process) = &mut self.hosts[node.index()].process {
-                let job = (command, length);
+                let job = &(command, length);
                 let units = match is_large(job) {
                     true => larges.submit(process, now.time(), (tenant, job, tag), own),
                     false => process.submit(now.time(), tenant, job, &tag, Body::Whole(own)),
