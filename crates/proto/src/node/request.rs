@@ -46,7 +46,8 @@ impl<B> NodeRequest<B> {
     /// A request of a tenant, about so many bytes of a part, whose weight in the fair order follows
     /// from `model`.
     // A command and a length are two arguments here and in callers. As a pair in one register, in a
-    // loop, optimized code of rustc 1.95 kept bits of another value in the length.
+    // loop, optimized code of rustc 1.95 kept bits of another value in the length
+    // (rust-lang/rust#149294 has pairs of the same shape).
     pub fn new(
         slot: Slot,
         command: Command,
