@@ -107,11 +107,11 @@ fn a_program_runs_on_without_its_supervisor() {
     bed.wait_for_stages(1);
     goes_on(&bed);
     running.signal(Signal::KILL);
-    bed.wait_for_stages(0);
-    // With the rates that it had, for the segment needs no agent.
+    // With the rates that it had and then with the safe ones, for the segment needs no agent.
     holds_two_mebibytes_a_second(&bed);
     fs::write(bed.path("stop"), "").unwrap();
     eventually("the program's own end", || running.stdout().contains("all is well"));
+    bed.wait_for_stages(0);
 }
 
 #[test]
