@@ -79,6 +79,15 @@ fn cluster_machine() {
     brief("cluster_machine", 1_000);
 }
 
+/// An input after which a limit of 20 in a period is 30 at two nodes together, beside a node that
+/// lies and controllers that die. PROMISES.md has it among what is not kept.
+#[test]
+#[ignore = "a limit is exceeded within a period: not kept, see PROMISES.md"]
+fn an_input_that_exceeds_a_limit() {
+    let target = tidegate_tests::fuzz::target("cluster_machine").expect("a target of this name");
+    engine::try_one(target, include_bytes!("data/cluster_machine-c3902420a5d3f01c")).unwrap();
+}
+
 #[test]
 fn pshift() {
     brief("pshift", 10_000);

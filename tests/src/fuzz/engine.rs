@@ -34,12 +34,16 @@ pub struct Done {
 
 /// An input that is not handled as it should be.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{target} with seed {seed}: {message}\nreplay: cargo xtask fuzz replay {input}")]
+#[error(
+    "{target} with seed {seed}, input {number}: {message}\nreplay: cargo xtask fuzz replay {input}"
+)]
 pub struct Found {
     /// The target's name.
     pub target: &'static str,
     /// The seed of the run.
     pub seed: u64,
+    /// How many inputs were tried before it.
+    pub number: u64,
     /// Where the input is stored.
     pub input: PathBuf,
     /// The message of the panic.
@@ -71,7 +75,13 @@ pub fn run(
         watch.observe(&input);
         if let Err(message) = try_one(target, &input) {
             let input = store(artifacts, target.name, &input);
-            return Err(Box::new(Found { target: target.name, seed, input, message }));
+            return Err(Box::new(Found {
+                target: target.name,
+                seed,
+                number: inputs,
+                input,
+                message,
+            }));
         }
         inputs += 1;
     }

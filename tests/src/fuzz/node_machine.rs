@@ -83,8 +83,8 @@ impl NodeWorld {
                 let slot = self.node.slot(NAMES.get(tape.below(5)).unwrap_or(&"nobody"));
                 for _ in 0..=tape.below(8) {
                     let length = if tape.flag() { UNIT } else { tape.word() };
-                    let (command, tag) = ((Command::Read, length), tag(self.pushed % 5 * 1_000));
-                    let request = self.node.request(slot, command, &tag, self.pushed);
+                    let tag = tag(self.pushed % 5 * 1_000);
+                    let request = self.node.request(slot, Command::Read, length, &tag, self.pushed);
                     self.node.put(self.now, &mut vec![request]);
                     self.pushed += 1;
                 }

@@ -222,7 +222,7 @@ impl World {
                 delay: 0,
             };
             let node = &self.nodes[load.node].node;
-            let request = || node.request(load.slot, (Command::Read, 4096), &tag, ());
+            let request = || node.request(load.slot, Command::Read, 4096, &tag, ());
             let requests = (0..load.rate).map(|_| request());
             all.entry(load.node).or_default().extend(requests);
         }
