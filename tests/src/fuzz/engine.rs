@@ -12,7 +12,7 @@ use super::mutate::{Dice, mutated};
 
 /// One input must be done within this time. They take microseconds; a machine that needs longer
 /// than this for one is not slow, it has stopped.
-const INPUT_MAX: Duration = Duration::from_secs(20);
+const INPUT_MAX: Duration = Duration::from_secs(60);
 
 /// How long to go on: until either is used up.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,9 @@ impl Watch {
     fn start(target: &'static str, seed: u64, artifacts: &Path) -> Self {
         let current = Arc::new(Mutex::new(Current::default()));
         let (end, ended) = mpsc::channel();
-        let (watched, artifacts) = (Arc::clone(&current), artifacts.to_owned());
+        let number = current.number;
+        let found = Found { target, seed, number, input, message };
+        eprintln!("{found}");
         std::thread::spawn(move || {
             let mut last = u64::MAX;
             while ended.recv_timeout(INPUT_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
