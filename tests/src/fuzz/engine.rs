@@ -141,9 +141,7 @@ impl Watch {
     fn start(target: &'static str, seed: u64, artifacts: &Path) -> Self {
         let current = Arc::new(Mutex::new(Current::default()));
         let (end, ended) = mpsc::channel();
-        let number = current.number;
-        let found = Found { target, seed, number, input, message };
-        eprintln!("{found}");
+        let (watched, artifacts) = (Arc::clone(&current), artifacts.to_owned());
         std::thread::spawn(move || {
             let mut last = u64::MAX;
             while ended.recv_timeout(INPUT_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -151,7 +149,8 @@ impl Watch {
                 if current.number == last {
                     let input = store(&artifacts, target, &current.input);
                     let message = format!("no end after {} s", INPUT_MAX.as_secs());
-                    eprintln!("{}", Found { target, seed, input, message });
+                    let number = current.number;
+                    eprintln!("{}", Found { target, seed, number, input, message });
                     std::process::abort();
                 }
                 last = current.number;
