@@ -123,7 +123,7 @@ impl NodeWorld {
             delay: 0,
         };
         let io = Io { is_write, bytes, thread };
-        let request = self.node.request(self.slots[load], (command, bytes as u32), &tag, io);
+        let request = self.node.request(self.slots[load], command, bytes as u32, &tag, io);
         self.node.put(self.now, &mut vec![request]);
     }
 
