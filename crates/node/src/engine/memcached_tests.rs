@@ -53,7 +53,7 @@ fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> W
     let part = PartNumber(0);
     let job = Job { outcome, ..Job::new(ticket, tag, command, (part, 0, length), buffer) };
     let body = Body::new(job, owner.clone(), None);
-    Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
+    Work::new(Slot::UNATTRIBUTED, command, length, &tag, &CostModel::default(), body)
 }
 
 /// A relay to a server whose every connection is served by `serve`.

@@ -43,5 +43,5 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
     let model = CostModel::default();
     let body = Body::new(job, owner, None);
-    Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &model, body)
+    Work::new(Slot::UNATTRIBUTED, command, length, &tag, &model, body)
 }
