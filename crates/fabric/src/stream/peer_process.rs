@@ -320,8 +320,11 @@ mod tests {
     fn a_client_outside_of_the_namespace_is_unknown() {
         let name = "stream::peer_process::tests::a_client_outside_of_the_namespace_is_unknown";
         if let Some(path) = std::env::var_os(SERVER) {
-            let listener = UnixListener::bind(path).unwrap();
+            // The client finds it only once the kernel notes who sends.
+            let new = std::path::Path::new(&path).with_extension("new");
+            let listener = UnixListener::bind(&new).unwrap();
             rustix::net::sockopt::set_socket_passcred(&listener, true).unwrap();
+            fs::rename(new, path).unwrap();
             let stream = Stream::from(listener.accept().unwrap().0);
             let (_, sender) = receive(&stream, &mut [IoSliceMut::new(&mut [0; 8])]).unwrap();
             assert_eq!((lineage(&stream), process(&stream), sender), (None, None, Some(0)));
