@@ -210,6 +210,15 @@ impl BucketParameters {
         self.elapsed(now) as u64 & ((1 << RATE_BITS) - 1)
     }
 
+    /// The line goes on from where it is paid at `now` by `old` parameters, which had a limit.
+    fn go_on(&mut self, old: Self, now: Time) {
+        self.base = old.earned(now);
+        // The part of a token that is already earned counts as time: a bucket of operations that is
+        // set ten times a second must not lose ten of them.
+        let earned = old.fraction(now).checked_div(self.rate).unwrap_or(0);
+        self.since = now.0 - earned.min(now.0);
+    }
+
     /// The first moment at which the line is paid up to `position`. Rounded up: the inverse of
     /// [`Self::earned`].
     fn ready_at(self, position: u64) -> Time {
@@ -269,10 +278,7 @@ impl TokenBucket {
             new.base = paid.saturating_sub(cursors.credit.load(Ordering::Relaxed));
         } else {
             self.forget(old, old.earned(now));
-            new.base = old.earned(now);
-            // The part of a token that is already earned counts as time: a bucket of operations
-            // that is set ten times a second must not lose ten of them.
-            new.since -= old.fraction(now).checked_div(rate).unwrap_or(0).min(now.0);
+            new.go_on(old, now);
         }
         cursors.checked.fetch_max(spent, Ordering::Relaxed);
         self.publish(new);
@@ -293,8 +299,7 @@ impl TokenBucket {
         }
         let mut new = BucketParameters { until: until.0, ..old };
         if old.until < now.0 {
-            new.base = old.earned(now);
-            new.since = now.0 - (old.fraction(now) / old.rate).min(now.0);
+            new.go_on(old, now);
         }
         self.publish(new);
     }
