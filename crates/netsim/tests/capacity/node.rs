@@ -74,7 +74,7 @@ impl NodeWorld {
         world
     }
 
-    /// What the node has found that its device does in a second, by the controller.
+    /// The rate of its device as the node has found it, per second, by the controller.
     pub(crate) fn found(&self) -> f64 {
         let cluster = self.controller.status(self.now).cluster.unwrap();
         cluster.nodes[0].measured_operations_per_second.unwrap() as f64

@@ -397,7 +397,7 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     assert_eq!(held(&world, "oltp").0, [], "nothing holds it any more");
 }
 
-/// What is in force now stands beside the service of the same time, and not beside the minute's.
+/// The share in force now stands beside the service of the same time, and not beside the minute's.
 #[test]
 fn a_share_is_explained_by_numbers_of_one_time() {
     let mut world = ControllerTestbed::new(Some(

@@ -27,7 +27,7 @@ pub(super) struct Size {
     pub(super) one_in: usize,
 }
 
-/// What active tenants ask for.
+/// The requests of active tenants, beside the capacity of their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScaleDemand {
     /// Half of them some more than their reservations, of nodes that can do far more.
@@ -37,7 +37,7 @@ pub(super) enum ScaleDemand {
 }
 
 impl ScaleDemand {
-    /// What a node can do, in operations per second: a busy one has six active tenants.
+    /// The capacity of a node, in operations per second: a busy one has six active tenants.
     fn capacity(self) -> Iops {
         match self {
             Self::Met => Iops(20_000),

@@ -159,7 +159,7 @@ fn times(found: &Fit) -> String {
     text + &doubtful(found).map_or_else(String::new, |doubt| format!("warning: {doubt}\n"))
 }
 
-/// What to do about a replay that is too far from the recording.
+/// The warning about a replay that is too far from the recording, and its remedy.
 fn doubtful(found: &Fit) -> Option<String> {
     let declared = match found.service {
         Service::Declared => {
