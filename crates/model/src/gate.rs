@@ -24,6 +24,14 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The plural, for people and programs: `bytes`, `operations`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Operations => "operations",
+        }
+    }
+
     /// The other unit.
     #[must_use]
     pub const fn other(self) -> Self {

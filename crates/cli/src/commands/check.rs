@@ -307,7 +307,7 @@ fn excess(refusal: &Refusal) -> Option<Excess<'_>> {
     }
     Some(Excess {
         resource: resource.as_deref(),
-        unit: unit_name(*unit),
+        unit: unit.name(),
         available_per_second: *available,
         reserved_per_second: *reserved,
         promised: parts
@@ -366,13 +366,6 @@ fn missing(unkept: Unkept) -> Missing {
     }
 }
 
-fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Bytes => "bytes",
-        Unit::Operations => "operations",
-    }
-}
-
 /// The sums of each resource, or of everything.
 fn sums(policy: &Policy) -> Vec<Sum> {
     if policy.resources.is_empty() {
@@ -388,7 +381,7 @@ fn sums_of(policy: &Policy, resource: Option<&String>) -> Vec<Sum> {
         let is_measured = policy.measured_at(GateKind::Stage).is_some();
         let budget = policy.budget.get(unit).filter(|_| !is_measured);
         let (reserved_per_second, budget_per_second) = (policy.reserved(unit), budget);
-        let (resource, unit) = (resource.cloned(), unit_name(unit));
+        let (resource, unit) = (resource.cloned(), unit.name());
         Sum { resource, unit, reserved_per_second, budget_per_second }
     };
     let mut sums = vec![sum(Unit::Bytes), sum(Unit::Operations)];

@@ -167,10 +167,7 @@ impl StageCase<'_> {
         let (policy, stages) = (&self.active.policy, &self.budgets.stages);
         let tenant = &policy.tenants[self.index];
         if policy.budget.get(unit).is_none() {
-            let name = match unit {
-                Unit::Bytes => "bytes",
-                Unit::Operations => "operations",
-            };
+            let name = unit.name();
             let why = format!("its share of {name} held it until the policy was changed");
             return (why, format!("nothing has to: the policy in force has no budget in {name}"));
         }

@@ -37,9 +37,8 @@ fn unbudgeted(policy: &Policy, has_cluster: bool) -> Vec<String> {
     let stages = &policy.at(GateKind::Stage);
     let files = stages.resource_at(GateKind::Stage).map(|resource| &resource.name);
     let mut warnings = Vec::new();
-    for (unit, name, example) in
-        [(Unit::Bytes, "bytes", "1000MiB/s"), (Unit::Operations, "operations", "50k iops")]
-    {
+    for (unit, example) in [(Unit::Bytes, "1000MiB/s"), (Unit::Operations, "50k iops")] {
+        let name = unit.name();
         let reserves = |tenant: &&Tenant| tenant.reservation.get(unit).is_some();
         let tenants = stages.tenants.iter().filter(reserves).map(|tenant| tenant.name.clone());
         let tenants: Vec<String> = tenants.collect();
@@ -76,22 +75,15 @@ fn unmatched_volumes(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut unmatched: Vec<&String> = patterns.filter(is_unmatched).collect();
     unmatched.sort_unstable();
     unmatched.dedup();
-    let all = match &names[..] {
-        [] => "it has none".into(),
-        [one] => format!("it has {one}"),
-        _ => format!("it has {}", listed(&names[..names.len().min(NAMED_MAX)])),
-    };
+    let all = if names.is_empty() { "none".into() } else { listed(&names) };
     let warning = |pattern: &String| {
         format!(
             "a rule is for volume = {pattern:?}, and no volume or pool of the cluster has such a \
-             name ({all}); it matches nothing"
+             name (it has {all}); it matches nothing"
         )
     };
     unmatched.into_iter().map(warning).collect()
 }
-
-/// How many volumes a warning names.
-const NAMED_MAX: usize = 8;
 
 /// A warning about levels of a tenant in bytes, which nodes do not count.
 pub(super) fn in_bytes(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Option<String> {
