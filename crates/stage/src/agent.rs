@@ -362,14 +362,14 @@ impl Driver {
     /// Closes the link. At the end a controller on another machine gets the time to read the
     /// good-bye: without it the stage counts as cut off, and its share is kept for it.
     fn close(&mut self) {
-        let link = self.link.take();
         #[cfg(feature = "tls")]
-        if let Some(link) = link
-            && self.machine.has_ended()
+        if self.machine.has_ended()
             && matches!(self.place, Place::Remote(_))
+            && let Some(link) = self.link.take()
         {
             link.leave(LEAVE_PATIENCE);
         }
+        self.link = None;
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) struct Wanted {
 
     /// Where the report goes
     #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
 
     /// A directory on the disk to use, with 1 GiB of room for a while
     #[arg(long, value_name = "DIR", env = "TIDEGATE_DIRECTORY", hide_env_values = true)]

@@ -1,20 +1,25 @@
 //! `tidegate-lab repro`: a paper's experiments, with a verdict on each claim.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
-use crate::experiment::paper::{self, Order, RunKind};
+use crate::experiment::paper::{self, Figure, Order, RunKind, Worlds};
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{Claim, Verdict};
 use crate::experiment::{self, figure4, figure10, recorded};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
-use tidegate_console::output::{self, Paint};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::table::{Cell, Table};
 
-/// Repeat a paper's experiments, and say which of its claims are reproduced here
+mod list;
+
+/// Repeat papers' experiments, and say which of their claims are reproduced here
 ///
 /// Each claim is a line with the range, order or trend that is expected. The paper's claims are
 /// reproduced, differ (by at most a factor of two), are not reproduced, are skipped, or were
@@ -24,53 +29,35 @@ use tidegate_console::output::{self, Paint};
 /// disturbed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Papers and their figures:
-  paio    4        what a stage costs, by request size and number of channels; only printed, so
-                   --out, --seconds and --directory say nothing to it (a few seconds)
-  paio    10       four tenants share a disk (about four minutes)
-  pshift  3, 4     10,000 tenants on 64 nodes that are wholly reserved, simulated (two minutes)
-  pshift  5, 6, 7  what it takes to divide tokens (a few seconds)
-  pshift  8, 9     few tenants and 200 on up to eight nodes, simulated and live (half a minute)
-  pshift  10       200 tenants on eight nodes with files, simulated and live (half a minute)
-
-  dsfq    8 to 14  who gets how much of which node, simulated (a few seconds), and 8, 9, 11 and 12
-                   live with fio (half a minute each)
-  dsfq    burst, partition, unified
-                   what that paper leaves open, and what is done about it here, simulated
-
-  e2e     7 to 23  applications, network, servers and drives in one clock, simulated
-
-  haechi  6 to 8   who reads how much of a data node without any control, simulated
-  haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
-                   some two minutes)
-  haechi  7, 8, 9, 11, 13, 16
-                   live, too: a data node, and ten clients that are a process each (some six
-                   minutes; --world says which)
-  haechi  steps, ablation, sensitivity
-                   what becomes of it when the node changes, of each rule left out, and of other
-                   numbers than were chosen (a minute)
-  haechi  numbers  all that the paper prints beside what the model gives
-  haechi  nodes    ten tenants on four data nodes, which that paper leaves open, simulated and live
+Papers:
+  paio    General, Portable I/O Optimizations With Minor Application Modifications (FAST 2022);
+          some four minutes, of which figure 4 takes a few seconds
+  pshift  Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation
+          (MSST 2019); some five minutes
+  dsfq    Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007); some two
+          minutes, without fio a few seconds
+  e2e     Configuring and Coordinating End-to-End QoS for Emerging Storage Infrastructure (2024);
+          simulated
+  haechi  A Token-based QoS Mechanism for One-sided I/Os in RDMA based Storage System
+          (ICDCS 2021); three minutes simulated, seven live
 
 Figures of pshift, dsfq, e2e and haechi go to the directory --out; --seconds, --directory,
---no-cgroups and --plain say nothing to them.
+--no-cgroups and --plain say nothing to them. Figure 4 of paio is only printed.
 
 Examples:
-  tidegate-lab repro paio
+  tidegate-lab repro list
   tidegate-lab repro paio 10 --seconds 120 --out /tmp/figure10
-  tidegate-lab repro pshift 8 9 10
   tidegate-lab repro dsfq 9 12 burst
   tidegate-lab repro e2e 12 --seed 2
   tidegate-lab repro haechi 9 --world live
+  tidegate-lab repro pshift 8 9 dsfq 8
+  tidegate-lab repro all --world simulated
   tidegate-lab repro paio 4 --json | jq .measured")]
 pub(crate) struct Args {
-    /// The paper
-    #[arg(value_name = "PAPER")]
-    paper: Paper,
-
-    /// Its figures; all of them if none is named
-    #[arg(value_name = "FIGURE")]
-    figures: Vec<String>,
+    /// Papers, each with its figures behind it; all figures of a paper without any. `all` is all
+    /// papers. `list` prints what can be repeated, and which verdicts are recorded
+    #[arg(value_name = "PAPER|FIGURE", required = true)]
+    words: Vec<String>,
 
     /// Only this world of haechi's figures; by default both, where there are two
     #[arg(long, value_enum, value_name = "WORLD", env = "TIDEGATE_WORLD", hide_env_values = true)]
@@ -92,101 +79,184 @@ pub(crate) struct Args {
 }
 
 /// A paper of which something can be repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy)]
 enum Paper {
-    /// PAIO: General, Portable I/O Optimizations With Minor Application Modifications (FAST 2022).
+    /// Its figures are like nothing else.
     Paio,
-    /// Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007).
-    Dsfq,
-    /// Configuring and Coordinating End-to-End QoS for Emerging Storage Infrastructure (2024).
-    E2e,
-    /// Haechi: A Token-based QoS Mechanism for One-sided I/Os in RDMA based Storage System
-    /// (ICDCS 2021).
-    Haechi,
-    /// Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation (MSST 2019).
-    Pshift,
+    Of(&'static paper::Paper),
 }
 
+/// All of them, in the order of their experiments' scale.
+const PAPERS: [Paper; 5] =
+    [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
+
+/// Repeats a figure of PAIO, and returns its claims; pictures go to the directory.
+type Paio = fn(&Wanted, &Path, &Common) -> Result<Vec<Claim>, Failure>;
+
+const PAIO: [Figure<Paio>; 2] = [
+    Figure::new(
+        "4",
+        "what a stage costs, by request size and number of channels",
+        Worlds::Live,
+        |_, _, common| figure4::run(common.json),
+    ),
+    Figure::new("10", "four tenants share a disk", Worlds::Live, |wanted, out, common| {
+        let options = wanted.clone().options(SECONDS, "", common);
+        let options = experiment::Options { out: out.to_owned(), ..options };
+        Ok(figure10::claims(&experiment::run(&options)?))
+    }),
+];
+
 impl Paper {
-    /// The paper's figures, but for those that are like nothing else.
-    const fn set(self) -> Option<&'static paper::Paper> {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Paio => None,
-            Self::Dsfq => Some(&DSFQ),
-            Self::E2e => Some(&E2E),
-            Self::Haechi => Some(&HAECHI),
-            Self::Pshift => Some(&PSHIFT),
+            Self::Paio => "paio",
+            Self::Of(set) => set.name,
         }
     }
 
-    /// The figures of it that can be repeated in that world.
+    fn find(name: &str) -> Option<Self> {
+        PAPERS.into_iter().find(|paper| paper.name() == name)
+    }
+
+    /// The names of its figures that can be repeated in that world.
     fn figures(self, world: Option<RunKind>) -> Vec<&'static str> {
-        let Some(set) = self.set() else { return vec!["4", "10"] };
-        set.figures.iter().copied().filter(|figure| set.is_in(figure, world)).collect()
-    }
-
-    /// Those of `wanted`, each once and in order; all if there are none.
-    fn choose(
-        self,
-        wanted: &[String],
-        world: Option<RunKind>,
-    ) -> Result<Vec<&'static str>, Failure> {
-        let known = self.figures(world);
-        match wanted.iter().find(|figure| !known.contains(&figure.as_str())) {
-            None => {
-                let is_wanted = |figure: &str| wanted.iter().any(|wanted| wanted == figure);
-                let chosen = known.into_iter();
-                Ok(chosen.filter(|figure| wanted.is_empty() || is_wanted(figure)).collect())
-            }
-            Some(figure) => {
-                let there = if world.is_some() { " in this world" } else { "" };
-                let what = format!("figure {figure} of this paper cannot be repeated{there}");
-                let help = format!("its figures are {}", known.join(", "));
-                Err(Failure::new(Code::Usage, what).help(help))
-            }
+        match self {
+            Self::Paio => PAIO.iter().map(|figure| figure.name).collect(),
+            Self::Of(set) => set.figures(world).iter().map(|figure| figure.name).collect(),
         }
     }
+}
+
+/// Figures of one paper, each once and in the paper's order.
+struct Chosen {
+    paper: Paper,
+    figures: Vec<&'static str>,
+}
+
+/// What a user's words choose.
+///
+/// # Errors
+/// If a word is no paper, or no figure of the paper before it.
+fn choose(words: &[String], world: Option<RunKind>) -> Result<Vec<Chosen>, Failure> {
+    if words == ["all"] {
+        let all = |paper: Paper| Chosen { paper, figures: paper.figures(world) };
+        return Ok(PAPERS.into_iter().map(all).collect());
+    }
+    let mut wanted: Vec<(Paper, Vec<&str>)> = Vec::new();
+    for word in words {
+        match (Paper::find(word), wanted.last_mut()) {
+            (Some(paper), _) => wanted.push((paper, Vec::new())),
+            (None, Some((_, figures))) => figures.push(word),
+            (None, None) => return Err(unknown(word)),
+        }
+    }
+    wanted.into_iter().map(|(paper, figures)| of_paper(paper, &figures, world)).collect()
+}
+
+fn unknown(word: &str) -> Failure {
+    let names = PAPERS.map(Paper::name).join(", ");
+    let help = format!("papers are {names}; `tidegate-lab repro list` has their figures");
+    Failure::new(Code::Usage, format!("\"{word}\" is no paper")).help(help)
+}
+
+fn of_paper(paper: Paper, wanted: &[&str], world: Option<RunKind>) -> Result<Chosen, Failure> {
+    let mut figures = paper.figures(world);
+    if let Some(figure) = wanted.iter().find(|figure| !figures.contains(figure)) {
+        let there = if world.is_some() { " in this world" } else { "" };
+        let name = paper.name();
+        let what = format!("figure {figure} of {name} cannot be repeated{there}");
+        let help = format!("its figures are {}", figures.join(", "));
+        return Err(Failure::new(Code::Usage, what).help(help));
+    }
+    figures.retain(|figure| wanted.is_empty() || wanted.contains(figure));
+    Ok(Chosen { paper, figures })
 }
 
 /// Long enough that the measured time exceeds the settling time.
 const SECONDS: u64 = 60;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let figures = args.paper.choose(&args.figures, args.world)?;
-    let (mut is_bad, mut is_disturbed) = (false, false);
-    let mut note = |claims: Vec<Claim>| {
-        for mut claim in claims {
-            // Records are of the scenarios' own seeds.
-            claim.regression = recorded::regression(&claim).filter(|_| args.seed.is_none());
-            is_bad |= claim.is_bad();
-            is_disturbed |= claim.verdict == Verdict::Disturbed;
-            report(&claim, common)?;
-        }
-        Ok(())
-    };
-    if let Some(set) = args.paper.set() {
-        let out = format!("out/repro-{}", set.name);
-        let out = args.wanted.options(SECONDS, &out, common).out;
-        let (figures, out, is_json) = (&figures[..], &out, common.json);
-        let (world, periods, seed) = (args.world, args.periods.map(usize::from), args.seed);
-        set.run(&Order { figures, out, is_json, world, periods, seed }, &mut note)?;
-    } else {
-        for figure in figures {
-            let wanted = args.wanted.clone();
-            note(match figure {
-                "4" => figure4::run(common.json)?,
-                _ => {
-                    let options = wanted.options(SECONDS, "out/repro-paio-10", common);
-                    figure10::claims(&experiment::run(&options)?)
-                }
-            })?;
-        }
+    if args.words == ["list"] {
+        return list::print(common);
+    }
+    let chosen = choose(&args.words, args.world)?;
+    let mut tallies = Tallies::default();
+    for one in &chosen {
+        let mut note = |claims: Vec<Claim>| {
+            for mut claim in claims {
+                // Records are of the scenarios' own seeds.
+                claim.regression = recorded::regression(&claim).filter(|_| args.seed.is_none());
+                tallies.add(&claim);
+                report(&claim, common)?;
+            }
+            Ok(())
+        };
+        repeat(one, chosen.len() > 1, &args, common, &mut note)?;
+    }
+    if chosen.len() > 1 && !common.json {
+        output::print(&tallies.table().render(Paint::stdout(), usize::MAX))?;
     }
     // The lines have the reason.
-    match (is_bad, is_disturbed) {
+    match (tallies.is_bad, tallies.is_disturbed) {
         (true, _) => Err(Failure::silent(Code::Missed)),
         (false, true) => Err(Failure::silent(Code::Failure)),
         (false, false) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Repeats one paper's figures. Beside other papers it has a folder of its own below --out.
+fn repeat(
+    Chosen { paper, figures }: &Chosen,
+    is_beside_others: bool,
+    args: &Args,
+    common: &Common,
+    note: &mut dyn FnMut(Vec<Claim>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let name = paper.name();
+    if is_beside_others && !common.json {
+        output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, name)))?;
+    }
+    let folder = |default: &str| match &args.wanted.out {
+        Some(out) if is_beside_others => out.join(name),
+        Some(out) => out.clone(),
+        None => default.into(),
+    };
+    let Paper::Of(set) = paper else {
+        let out = folder("out/repro-paio-10");
+        let chosen = PAIO.iter().filter(|figure| figures.contains(&figure.name));
+        return chosen
+            .into_iter()
+            .try_for_each(|figure| note((figure.repeat)(&args.wanted, &out, common)?));
+    };
+    let figures = set.figures.iter().filter(|figure| figures.contains(&figure.name));
+    let (figures, out) = (&figures.collect::<Vec<_>>()[..], &folder(&format!("out/repro-{name}")));
+    let (world, periods, seed) = (args.world, args.periods.map(usize::from), args.seed);
+    set.run(&Order { figures, out, is_json: common.json, world, periods, seed }, note)
+}
+
+/// How many claims of each paper have which verdict.
+#[derive(Default)]
+struct Tallies {
+    verdicts: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
+    is_bad: bool,
+    is_disturbed: bool,
+}
+
+impl Tallies {
+    fn add(&mut self, claim: &Claim) {
+        self.is_bad |= claim.is_bad();
+        self.is_disturbed |= claim.verdict == Verdict::Disturbed;
+        let verdicts = self.verdicts.entry(claim.paper).or_default();
+        *verdicts.entry(claim.verdict.name()).or_default() += 1;
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new().left("PAPER").left("CLAIMS");
+        for (paper, verdicts) in &self.verdicts {
+            table.row([Cell::from(*paper), Cell::from(list::counts(verdicts))]);
+        }
+        table
     }
 }
 
@@ -201,19 +271,35 @@ fn report(claim: &Claim, common: &Common) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    fn chosen(words: &str, world: Option<RunKind>) -> Result<Vec<(&'static str, String)>, String> {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let chosen = choose(&words, world).map_err(|failure| failure.to_string())?;
+        let named = |one: Chosen| (one.paper.name(), one.figures.join(" "));
+        Ok(chosen.into_iter().map(named).collect())
+    }
+
     #[test]
     fn figures_are_chosen_once_and_in_order() {
-        let choose = |paper: Paper, wanted: &[&str]| {
-            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            paper.choose(&wanted, None)
-        };
-        assert_eq!(choose(Paper::Paio, &[]).unwrap(), ["4", "10"]);
-        assert_eq!(choose(Paper::Pshift, &["10", "8", "3", "8"]).unwrap(), ["3", "8", "10"]);
-        assert_eq!(choose(Paper::Dsfq, &["burst", "9"]).unwrap(), ["9", "burst"]);
-        let refused = choose(Paper::Pshift, &["3", "11"]).unwrap_err().to_string();
-        assert!(refused.contains("figure 11"), "{refused}");
-        let live = |figure: &str| Paper::Haechi.choose(&[figure.into()], Some(RunKind::Live));
-        assert_eq!(live("9").unwrap(), ["9"]);
-        assert!(live("10").unwrap_err().to_string().ends_with("repeated in this world"));
+        let one = |words: &str| chosen(words, None).unwrap().remove(0).1;
+        assert_eq!(one("paio"), "4 10");
+        assert_eq!(one("pshift 10 8 3 8"), "3 8 10");
+        assert_eq!(one("dsfq burst 9"), "9 burst");
+        let refused = chosen("pshift 3 11", None).unwrap_err();
+        assert!(refused.contains("figure 11 of pshift"), "{refused}");
+        let live = |words| chosen(words, Some(RunKind::Live));
+        assert_eq!(live("haechi 9").unwrap()[0].1, "9");
+        assert!(live("haechi 10").unwrap_err().ends_with("repeated in this world"));
+        assert_eq!(live("dsfq 10").unwrap()[0].1, "10", "its live parts cannot be chosen alone");
+    }
+
+    #[test]
+    fn figures_belong_to_the_paper_before_them() {
+        let several = chosen("pshift 3 dsfq 8 9 e2e 12", None).unwrap();
+        let expected = [("pshift", "3"), ("dsfq", "8 9"), ("e2e", "12")];
+        assert_eq!(several, expected.map(|(paper, figures)| (paper, figures.to_owned())));
+        let all = chosen("all", None).unwrap();
+        assert_eq!(all.iter().map(|one| one.0).collect::<Vec<_>>(), PAPERS.map(Paper::name));
+        assert!(chosen("8 dsfq", None).unwrap_err().contains("\"8\" is no paper"));
+        assert!(chosen("dsfq all", None).unwrap_err().contains("figure all of dsfq"));
     }
 }

@@ -16,7 +16,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 
-use super::paper::{self, Paper, simulate, wrong};
+use super::paper::{self, Figure, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::{Check, Measured, at_most};
 use paper::{
@@ -39,25 +39,43 @@ mod sweep;
 /// The figures that can be repeated.
 pub(crate) const DSFQ: Paper = Paper {
     name: "dsfq",
-    figures: &["8", "9", "10", "11", "12", "13", "14", "burst", "partition", "unified"],
-    repeat,
-    live: &[],
+    figures: &[
+        Figure::both("8", "two streams on one node, one to two", figure8::repeat),
+        Figure::both(
+            "9",
+            "equal totals, and one to four, of two streams that share one node of two",
+            figure9::repeat,
+        ),
+        Figure::simulated(
+            "10",
+            "the same, where each request has parts on three nodes",
+            figure10::repeat,
+        ),
+        Figure::both("11", "the same as 9, through two gateways and four", figure9::coordinators),
+        Figure::both("12", "equal totals as far as a minimum share allows", figure12::repeat),
+        Figure::simulated("13", "one stream makes up for the loss of another", figure13::repeat),
+        Figure::simulated(
+            "14",
+            "loads that follow sines: unmanaged, node by node, totals, a minimum share",
+            figure14::repeat,
+        ),
+        Figure::simulated(
+            "burst",
+            "bursts from node to node, which the paper leaves open",
+            burst::repeat,
+        ),
+        Figure::simulated(
+            "partition",
+            "disjoint nodes through different gateways, which the paper leaves open",
+            ours::partition,
+        ),
+        Figure::simulated(
+            "unified",
+            "reservations, limits and equal totals at once",
+            ours::unified,
+        ),
+    ],
 };
-
-fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
-    match figure {
-        "8" => figure8::repeat(context),
-        "9" => figure9::repeat(context),
-        "10" => figure10::repeat(context),
-        "11" => figure9::coordinators(context),
-        "12" => figure12::repeat(context),
-        "13" => figure13::repeat(context),
-        "14" => figure14::repeat(context),
-        "burst" => burst::repeat(context),
-        "partition" => ours::partition(context),
-        _ => ours::unified(context),
-    }
-}
 
 scenarios! {
     "dsfq":

@@ -17,7 +17,7 @@ use tidegate_netsim::e2e::{self, E2eReport, Moment, Scenario, ServiceReport};
 use tidegate_netsim::transport::CongestionControl;
 
 use super::moments;
-use super::paper::{self, Paper, simulate, wrong};
+use super::paper::{self, Figure, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::{Check, Claim, each_near};
 use paper::{
@@ -47,37 +47,75 @@ mod yielding;
 pub(crate) const E2E: Paper = Paper {
     name: "e2e",
     figures: &[
-        "7", "8", "9", "10", "11b", "12", "13", "14a", "14b", "15b", "16", "17", "18a", "18b",
-        "19", "20", "21", "22", "23",
+        Figure::simulated(
+            "7",
+            "a drive that observes classes nowhere, at its submission queues, before its chips",
+            storage_end::repeat,
+        ),
+        Figure::simulated(
+            "8",
+            "three flows on one link, in the discrete-time model and packet by packet",
+            model::repeat,
+        ),
+        Figure::simulated(
+            "9",
+            "how soon flows settle: quality factors over 25, 62 and 98 us",
+            settling::round_trips,
+        ),
+        Figure::simulated(
+            "10",
+            "flows that begin one after another, by DCTCP and QTCP",
+            settling::one_by_one,
+        ),
+        Figure::simulated("11b", "three servers, which are slower than the link", servers::repeat),
+        Figure::simulated(
+            "12",
+            "three classes write through one link, by DCTCP and QTCP",
+            writes::repeat,
+        ),
+        Figure::simulated("13", "the same classes read as much as they write", mixed::repeat),
+        Figure::simulated("14a", "a second flow of each class comes and goes", joining::repeat),
+        Figure::simulated("14b", "a flow without a promise comes and goes", yielding::repeat),
+        Figure::simulated(
+            "15b",
+            "late requests: DCTCP, D2TCP and QTCP, in a normal and a stressed situation",
+            deadlines::windows,
+        ),
+        Figure::simulated(
+            "16",
+            "servers that give other classes than the network does, and the same",
+            agreement::repeat,
+        ),
+        Figure::simulated("17", "the same: tails of the latency", tail_latency::repeat),
+        Figure::simulated("18a", "late requests: DCQCN and QRDMA", deadlines::rates),
+        Figure::simulated(
+            "18b",
+            "a window and a rate on one link: DCTCP and QTCP beside DCQCN",
+            beside::share,
+        ),
+        Figure::simulated(
+            "19",
+            "flows with promises of 1 : 1.5 : 2 : 3 beside flows without",
+            beside::promised,
+        ),
+        Figure::simulated(
+            "20",
+            "persistent memory beside drives, with strict priority and without: latency",
+            memory::latencies,
+        ),
+        Figure::simulated("21", "the same: what it costs other classes", memory::throughputs),
+        Figure::simulated(
+            "22",
+            "the same with more and more memory, and with twelve hosts into one port",
+            memory_share::repeat,
+        ),
+        Figure::simulated(
+            "23",
+            "the same beside classes with promised latencies: tails",
+            memory_tails::repeat,
+        ),
     ],
-    repeat,
-    live: &[],
 };
-
-fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
-    match figure {
-        "7" => storage_end::repeat(context),
-        "8" => model::repeat(context),
-        "9" => settling::round_trips(context),
-        "10" => settling::one_by_one(context),
-        "11b" => servers::repeat(context),
-        "12" => writes::repeat(context),
-        "13" => mixed::repeat(context),
-        "14a" => joining::repeat(context),
-        "14b" => yielding::repeat(context),
-        "15b" => deadlines::windows(context),
-        "16" => agreement::repeat(context),
-        "17" => tail_latency::repeat(context),
-        "18a" => deadlines::rates(context),
-        "18b" => beside::share(context),
-        "19" => beside::promised(context),
-        "20" => memory::latencies(context),
-        "21" => memory::throughputs(context),
-        "22" => memory_share::repeat(context),
-        "23" => memory_tails::repeat(context),
-        other => unreachable!("figure {other} is not listed"),
-    }
-}
 
 scenarios! {
     "e2e":

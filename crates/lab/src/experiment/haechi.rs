@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tidegate_sim::one_sided::{self, Clients, Control, OneSidedReport, Scenario};
 
-use super::paper::{self, Paper, simulate, wrong};
+use super::paper::{self, Figure, Paper, simulate, wrong};
 use super::plot::{self, Panel, Series};
 use super::verdict::{Check, Claim, at_least, at_most};
 use paper::{ClaimSource, FigureContext, FigureResult, SIMULATED, scenarios, tenths, thousandths};
@@ -44,53 +44,78 @@ use expected::{Comparison, NEAR, Number, beside};
 pub(crate) const HAECHI: Paper = Paper {
     name: "haechi",
     figures: &[
-        "6",
-        "7",
-        "8",
-        "9",
-        "10",
-        "11",
-        "12",
-        "13",
-        "14",
-        "15",
-        "16",
-        "17",
-        "18",
-        "19",
-        "steps",
-        "ablation",
-        "sensitivity",
-        "numbers",
-        "nodes",
+        Figure::simulated("6", "one client, one-sided and two-sided, without control", bare::one),
+        Figure::simulated("7", "one client to ten, without control", bare::several)
+            .and_live(live::several),
+        Figure::simulated(
+            "8",
+            "uniform and spike demands, in bursts and at a constant rate, without control",
+            demand::repeat,
+        )
+        .and_live(live::demands),
+        Figure::simulated(
+            "9",
+            "reservations of 90 %, equal and by Zipf's distribution",
+            promises::repeat,
+        )
+        .and_live(live::promises),
+        Figure::simulated(
+            "10",
+            "two clients want less than they are promised: each client",
+            conversion::clients,
+        ),
+        Figure::simulated("11", "the same: all clients together", conversion::totals)
+            .and_live(live::totals),
+        Figure::simulated("12", "reservations of 50 to 90 %", promises::levels),
+        Figure::simulated(
+            "13",
+            "reservations with a spike, in bursts and at a constant rate: each client",
+            pattern::clients,
+        )
+        .and_live(live::spike),
+        Figure::simulated("14", "the same: all clients together", pattern::totals),
+        Figure::simulated("15", "the same: latencies", pattern::latencies),
+        Figure::simulated("16", "jobs beside the clients begin: throughput", |context| {
+            capacity::throughput(context, &capacity::CONGESTION_BEGINS)
+        })
+        .and_live(live::congestion),
+        Figure::simulated("17", "the same: the client with the largest promise", |context| {
+            capacity::first_client(context, &capacity::CONGESTION_BEGINS)
+        }),
+        Figure::simulated("18", "these jobs end: throughput", |context| {
+            capacity::throughput(context, &capacity::CONGESTION_ENDS)
+        }),
+        Figure::simulated("19", "the same: the client with the largest promise", |context| {
+            capacity::first_client(context, &capacity::CONGESTION_ENDS)
+        }),
+        Figure::simulated(
+            "steps",
+            "the node itself becomes slower or faster, by 10, 20 and 30 %",
+            steps::repeat,
+        ),
+        Figure::simulated(
+            "ablation",
+            "the text with one sound rule after another, and sound rules without each",
+            ablation::repeat,
+        ),
+        Figure::simulated(
+            "sensitivity",
+            "batch, check interval, period, margin and window, one at a time",
+            sensitivity::repeat,
+        ),
+        Figure::simulated(
+            "numbers",
+            "every number that the paper prints beside the model's number",
+            numbers::repeat,
+        ),
+        Figure::simulated(
+            "nodes",
+            "ten tenants on four data nodes whose hot nodes move, beyond the paper",
+            nodes::repeat,
+        )
+        .and_live(live::nodes::repeat),
     ],
-    repeat,
-    live: live::FIGURES,
 };
-
-fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
-    match figure {
-        "6" => bare::one(context),
-        "7" => bare::several(context),
-        "8" => demand::repeat(context),
-        "9" => promises::repeat(context),
-        "10" => conversion::clients(context),
-        "11" => conversion::totals(context),
-        "12" => promises::levels(context),
-        "13" => pattern::clients(context),
-        "14" => pattern::totals(context),
-        "15" => pattern::latencies(context),
-        "16" => capacity::throughput(context, &capacity::CONGESTION_BEGINS),
-        "17" => capacity::first_client(context, &capacity::CONGESTION_BEGINS),
-        "18" => capacity::throughput(context, &capacity::CONGESTION_ENDS),
-        "19" => capacity::first_client(context, &capacity::CONGESTION_ENDS),
-        "steps" => steps::repeat(context),
-        "ablation" => ablation::repeat(context),
-        "sensitivity" => sensitivity::repeat(context),
-        "nodes" => nodes::repeat(context),
-        _ => numbers::repeat(context),
-    }
-}
 
 scenarios! {
     "haechi":

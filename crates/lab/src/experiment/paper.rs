@@ -48,7 +48,7 @@ pub(super) const LIVE: &str = "live";
 /// How soon a user who ends the command is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-pub(super) struct FigureResult {
+pub(crate) struct FigureResult {
     pub(super) claims: Vec<Claim>,
     pub(super) table: Table,
     /// SVG.
@@ -56,7 +56,7 @@ pub(super) struct FigureResult {
 }
 
 /// Context of the figures besides their scenarios.
-pub(super) struct FigureContext {
+pub(crate) struct FigureContext {
     pub(super) interrupt: Interrupt,
     /// Whether a user sees standard error.
     pub(super) is_watched: bool,
@@ -82,22 +82,83 @@ impl Drop for FigureContext {
     }
 }
 
-/// A paper's figures, by their names.
+/// A paper of which figures can be repeated.
 pub(crate) struct Paper {
-    /// Where its pictures go, by default.
+    /// Its name in claims. Pictures go to a folder of this name, by default.
     pub(crate) name: &'static str,
-    pub(crate) figures: &'static [&'static str],
-    pub(super) repeat: fn(&str, &FigureContext) -> Result<FigureResult, Failure>,
-    /// Those that are run live as a part of their own, and what runs them.
-    pub(super) live: &'static [(&'static str, Run)],
+    pub(crate) figures: &'static [Figure],
 }
 
-pub(super) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
+/// A figure that can be repeated, or an experiment beside it; `R` repeats it.
+#[derive(Debug)]
+pub(crate) struct Figure<R = Run> {
+    pub(crate) name: &'static str,
+    /// The experiment, in a few words.
+    pub(crate) about: &'static str,
+    pub(crate) worlds: Worlds,
+    pub(crate) repeat: R,
+    /// The live part, where it can be chosen alone.
+    live: Option<R>,
+}
+
+pub(crate) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
+
+/// Where a figure's numbers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worlds {
+    Simulated,
+    Live,
+    Both,
+}
+
+impl Worlds {
+    /// The values of `world` that its claims have.
+    pub(crate) const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Simulated => &[SIMULATED],
+            Self::Live => &[LIVE],
+            Self::Both => &[SIMULATED, LIVE],
+        }
+    }
+}
+
+impl<R> Figure<R> {
+    pub(crate) const fn new(
+        name: &'static str,
+        about: &'static str,
+        worlds: Worlds,
+        repeat: R,
+    ) -> Self {
+        Self { name, about, worlds, repeat, live: None }
+    }
+}
+
+impl Figure {
+    /// In virtual time only.
+    pub(super) const fn simulated(name: &'static str, about: &'static str, repeat: Run) -> Self {
+        Self::new(name, about, Worlds::Simulated, repeat)
+    }
+
+    /// On this machine only.
+    pub(super) const fn live(name: &'static str, about: &'static str, repeat: Run) -> Self {
+        Self::new(name, about, Worlds::Live, repeat)
+    }
+
+    /// In virtual time and on this machine, in one.
+    pub(super) const fn both(name: &'static str, about: &'static str, repeat: Run) -> Self {
+        Self::new(name, about, Worlds::Both, repeat)
+    }
+
+    /// It has this live part, too, which can be chosen alone.
+    pub(super) const fn and_live(self, repeat: Run) -> Self {
+        Self { worlds: Worlds::Both, live: Some(repeat), ..self }
+    }
+}
 
 /// A user's request for figures of a paper.
 #[derive(Clone, Debug)]
 pub(crate) struct Order<'a> {
-    pub(crate) figures: &'a [&'static str],
+    pub(crate) figures: &'a [&'static Figure],
     /// Where pictures go.
     pub(crate) out: &'a Path,
     pub(crate) is_json: bool,
@@ -119,11 +180,12 @@ pub(crate) enum RunKind {
 }
 
 impl Paper {
-    /// Whether a figure has something to show in that world. Where the live part of figures is no
-    /// part of its own, a world says nothing.
-    pub(crate) fn is_in(&self, figure: &str, world: Option<RunKind>) -> bool {
-        let is_live = || self.live.iter().any(|(name, _)| *name == figure);
-        world != Some(RunKind::Live) || self.live.is_empty() || is_live()
+    /// The figures that have something to show in that world. Where the live part of a paper's
+    /// figures is no part of its own, a world says nothing.
+    pub(crate) fn figures(&self, world: Option<RunKind>) -> Vec<&'static Figure> {
+        let has_parts = self.figures.iter().any(|figure| figure.live.is_some());
+        let is_all = !has_parts || world != Some(RunKind::Live);
+        self.figures.iter().filter(|figure| is_all || figure.live.is_some()).collect()
     }
 
     /// Repeats figures, and reports each one's claims when it has them; tables go to standard
@@ -153,13 +215,12 @@ impl Paper {
             }
             Ok::<(), Failure>(())
         };
-        for figure in figures {
-            if world != Some(RunKind::Live) || self.live.is_empty() {
-                show(figure, (self.repeat)(figure, &context)?)?;
+        for &Figure { name, repeat, live, .. } in figures.iter().copied() {
+            if world != Some(RunKind::Live) || live.is_none() {
+                show(name, repeat(&context)?)?;
             }
-            let live = self.live.iter().find(|(name, _)| name == figure);
-            if let Some((_, repeat)) = live.filter(|_| world != Some(RunKind::Simulated)) {
-                show(&format!("{figure}-live"), repeat(&context)?)?;
+            if let Some(repeat) = live.filter(|_| world != Some(RunKind::Simulated)) {
+                show(&format!("{name}-live"), repeat(&context)?)?;
             }
         }
         Ok(())

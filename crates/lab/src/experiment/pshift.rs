@@ -16,12 +16,11 @@
 //! Figures 1 and 2 of the paper are drawings. Each other figure gives some claims, a table for the
 //! terminal, and a picture.
 
-use super::paper::{self, Paper};
+use super::paper::{self, Figure, Paper};
 use super::plot;
 use paper::{
     ClaimSource, FigureContext, FigureResult, LIVE, SIMULATED, seconds, tenths, thousandths, timed,
 };
-use tidegate_console::failure::Failure;
 
 mod figure10;
 mod figure3;
@@ -41,21 +40,39 @@ const PAPER: &str = "pshift";
 
 /// The figures that can be repeated.
 pub(crate) const PSHIFT: Paper = Paper {
-    name: "pshift",
-    figures: &["3", "4", "5", "6", "7", "8", "9", "10"],
-    repeat,
-    live: &[],
+    name: PAPER,
+    figures: &[
+        Figure::simulated(
+            "3",
+            "10,000 tenants on 64 nodes with every operation reserved",
+            figure3::repeat,
+        ),
+        Figure::simulated(
+            "4",
+            "the same, by the number of active nodes and of moves in a period",
+            figure4::repeat,
+        ),
+        Figure::live(
+            "5",
+            "the time to divide tokens, by the number of tenants and nodes",
+            solver::threads,
+        ),
+        Figure::live(
+            "6",
+            "gains and losses if only the largest buckets of each server move",
+            solver::among,
+        ),
+        Figure::live("7", "the time to divide tokens, by the number of buckets", figure7::run),
+        Figure::both(
+            "8",
+            "four tenants on four nodes: round-robin, with reservations, with limits",
+            figure8::repeat,
+        ),
+        Figure::both("9", "ten and 200 tenants that move between eight nodes", figure9::repeat),
+        Figure::both(
+            "10",
+            "200 tenants on eight nodes with files, 80 % reserved",
+            figure10::repeat,
+        ),
+    ],
 };
-
-fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
-    match figure {
-        "3" => figure3::repeat(context),
-        "4" => figure4::repeat(context),
-        "5" => solver::threads(context),
-        "6" => solver::among(context),
-        "7" => figure7::run(context),
-        "8" => figure8::repeat(context),
-        "9" => figure9::repeat(context),
-        _ => figure10::repeat(context),
-    }
-}

@@ -62,6 +62,12 @@ pub(crate) fn regression(claim: &Claim) -> Option<Regression> {
     Some(if is_same { Regression::Ok } else { Regression::Drifted })
 }
 
+/// The figure and the verdict of each recorded claim of a paper.
+pub(crate) fn verdicts(paper: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_paper = table().values().filter(move |one| one.paper == paper);
+    of_paper.map(|one| (one.figure.as_str(), one.verdict.as_str().unwrap_or_default()))
+}
+
 /// Whether two values are the same, but for numbers that are near to each other.
 fn is_near(one: &Value, other: &Value) -> bool {
     match (one, other) {

@@ -47,6 +47,11 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// As JSON has it.
+    pub(crate) const fn name(self) -> &'static str {
+        self.word().0
+    }
+
     const fn word(self) -> (&'static str, Tone) {
         match self {
             Self::Reproduced => ("reproduced", Tone::Good),

@@ -14,6 +14,46 @@ fn a_figure_that_cannot_be_repeated_is_distinguished() {
 }
 
 #[test]
+fn a_word_that_is_no_paper_is_refused_with_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tidegate_lab(directory.path()).args(["repro", "paxos"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("\"paxos\" is no paper"), "{stderr}");
+    assert!(stderr.contains("paio, pshift, dsfq, e2e, haechi"), "{stderr}");
+}
+
+#[test]
+fn the_list_has_every_figure_with_its_recorded_verdicts() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tidegate_lab(directory.path()).args(["repro", "list"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let text: String = text.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    insta::assert_snapshot!("repro-list", text);
+    let output = tidegate_lab(directory.path()).args(["repro", "list", "--json"]).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let figures = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let burst = figures.into_iter().find(|line| line["figure"] == "burst").unwrap();
+    assert_eq!(burst["worlds"], serde_json::json!(["simulated"]));
+    assert_eq!(burst["recorded"], serde_json::json!({ "holds": 1, "reproduced": 2 }));
+}
+
+#[test]
+fn several_papers_have_folders_of_their_own_and_a_table_of_verdicts() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["repro", "dsfq", "burst", "haechi", "6", "--out", "pictures"];
+    let output = tidegate_lab(directory.path()).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let table = text.rsplit("\nPAPER").next().unwrap();
+    assert!(table.contains("1 holds, 2 reproduced") && table.contains("haechi"), "{text}");
+    for picture in ["dsfq/figure-burst.svg", "haechi/figure-6.svg"] {
+        assert!(directory.path().join("pictures").join(picture).is_file(), "{picture}");
+    }
+}
+
+#[test]
 fn claims_are_lines_of_json_and_pictures_are_written_to_out() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["repro", "pshift", "7", "--json", "--out", "pictures"];

@@ -34,14 +34,14 @@ use super::{
 };
 use super::{FigureResult, PAPER, SOUND, by_client, clients, control, mean, mean_of, means};
 use super::{formatted, scenario, table, tenths, total};
-use crate::experiment::paper::{self, ClaimSource, LIVE, simulate};
+use crate::experiment::paper::{ClaimSource, LIVE, simulate};
 use crate::experiment::quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
 use run::{LiveRun, with_periods};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
-mod nodes;
+pub(super) mod nodes;
 mod run;
 mod testbed;
 #[cfg(test)]
@@ -70,16 +70,6 @@ const AS_SIMULATED: f64 = 5.0;
 
 /// And so near to what the paper prints, where a machine is in between.
 const NEAR: f64 = 3.0;
-
-pub(super) const FIGURES: &[(&str, paper::Run)] = &[
-    ("7", several),
-    ("8", demands),
-    ("9", promises),
-    ("11", totals),
-    ("13", spike),
-    ("16", congestion),
-    ("nodes", nodes::repeat),
-];
 
 /// Result of a live run.
 struct Live {
@@ -264,7 +254,7 @@ fn rows(prefix: &str, modes: &[usize], runs: &[RunPair]) -> Vec<(String, Vec<f64
 const COUNTS: [u16; 6] = [1, 2, 3, 4, 7, 10];
 
 /// Figure 7: more and more clients.
-fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut plans = Vec::new();
     for count in COUNTS {
         let mut scenario = slowed(FIGURE_7, Control::None, WINDOW_BARE)?;
@@ -305,7 +295,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// Figure 8: demands without control.
-fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut plans = Vec::new();
     for text in [FIGURE_8A, FIGURE_8B, FIGURE_8C] {
         let scenario = slowed(text, Control::None, WINDOW_BARE)?;
@@ -339,7 +329,7 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
 const FIRST: core::ops::Range<usize> = 0..2;
 
 /// Figure 9: nine tenths are promised.
-fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, PAPER, SOUND];
     let [uniform, zipf] = under(context, [FIGURE_9A, FIGURE_9B], RUNS)?;
     let (missing, has_all) = kept(&uniform[1].live.outcome);
@@ -381,7 +371,7 @@ fn every<'a>(some: &[&'a Vec<RunPair>]) -> Vec<&'a RunPair> {
 }
 
 /// Figure 11: two clients want less than they are promised.
-fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, BASIC, PAPER, SOUND];
     let both = under(context, [FIGURE_10A, FIGURE_10B], RUNS)?;
     let mut claims = Vec::new();
@@ -420,7 +410,7 @@ const SPIKE: core::ops::Range<usize> = 0..3;
 const SPIKE_PROMISED: f64 = 285.0;
 
 /// Figure 13: reservations with a spike.
-fn spike(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn spike(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, PAPER, SOUND];
     let [burst, constant] = under(context, [FIGURE_13A, FIGURE_13B], RUNS)?;
     let [of_burst, of_constant] =
@@ -461,7 +451,7 @@ const SETTLED: usize = 4;
 const JOB: u32 = WINDOW * 10 * 60 / 640;
 
 /// Figure 16: others begin to use the link.
-fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(super) fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: [usize; 3] = [BARE, PAPER, SOUND];
     // A short run is one period before and the others after.
     let (before, periods) = context.periods.map_or((BEFORE, BEFORE + AFTER), |all| (1, all.max(2)));

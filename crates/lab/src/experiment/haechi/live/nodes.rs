@@ -88,7 +88,7 @@ struct RunPair {
 const RUNS: [(NodesControl, &str); 2] =
     [(NodesControl::None, "bare"), (NodesControl::Split, "split by demand")];
 
-pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+pub(in super::super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = OneSidedClusterScenario::parse(NODES).map_err(wrong)?.slowed(SLOWED);
     let scenarios = RUNS.map(|(control, _)| OneSidedClusterScenario { control, ..base.clone() });
     let shown = simulate(context, scenarios.to_vec(), sim::run)?;
