@@ -74,7 +74,7 @@ impl<B> SimulatedNode<B> {
             cost: length,
             delay,
         };
-        self.submit(now, tenant, &(Command::Read, length), &tag, body);
+        self.submit(now, tenant, Command::Read, length, &tag, body);
     }
 
     /// A request of a tenant comes. Returns its units of cost.
@@ -82,11 +82,12 @@ impl<B> SimulatedNode<B> {
         &mut self,
         now: Time,
         tenant: usize,
-        job: &(Command, u32),
+        command: Command,
+        length: u32,
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
+        let request = self.node.request(self.slots[tenant], command, length, tag, body);
         let units = request.units();
         self.batch.push(request);
         self.node.put(now, &mut self.batch);
@@ -98,12 +99,13 @@ impl<B> SimulatedNode<B> {
     pub(crate) fn submit_piece(
         &mut self,
         now: Time,
-        tenant: usize,
-        (job, is_first): (&(Command, u32), bool),
+        (tenant, is_first): (usize, bool),
+        command: Command,
+        length: u32,
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let mut request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
+        let mut request = self.node.request(self.slots[tenant], command, length, tag, body);
         request.is_piece = true;
         let units = request.units();
         self.batch.push(if is_first { request } else { request.continued() });
