@@ -70,7 +70,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_algo::scheduling::device::ReplySize;
 use tidegate_algo::scheduling::scheduler::Scheduler;
 pub use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, RequestCost, Slot};
-use tidegate_model::{CostModel, Discipline, Event, Iops, Span, Tag, Time};
+use tidegate_model::{CostModel, Discipline, Event, Iops, PeriodNumber, Span, Tag, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
 use crate::data::Command;
@@ -511,6 +511,13 @@ impl<B, T: Threading> Node<B, T> {
     /// tenant, and of the tenants of the plan.
     pub fn latency(&self) -> NodeLatency {
         self.control.lock().latency(&self.shards)
+    }
+
+    /// The period that is running, if the node's lease is over and the policy's fallback holds in
+    /// it. None once a grant has come.
+    pub fn abandoned_period(&self) -> Option<PeriodNumber> {
+        let control = self.control.lock();
+        control.grants.is_abandoned.then(|| control.grants.number())
     }
 
     /// The node's state, and the counts in force.

@@ -20,7 +20,7 @@ pub(crate) enum Body<O> {
 struct LargeRequest<O> {
     pieces: Pieces<()>,
     tenant: usize,
-    job: (Command, u32),
+    command: Command,
     tag: Tag,
     own: O,
 }
@@ -32,9 +32,9 @@ pub(crate) struct LargeRequests<O> {
     free: Vec<u32>,
 }
 
-/// Whether a node serves a job in pieces.
-pub(crate) const fn is_large((command, length): &(Command, u32)) -> bool {
-    matches!(command, Command::Read | Command::Write { .. }) && *length > PIECE
+/// Whether a node serves a request of so many bytes in pieces.
+pub(crate) const fn is_large(command: Command, length: u32) -> bool {
+    matches!(command, Command::Read | Command::Write { .. }) && length > PIECE
 }
 
 impl<O> Default for LargeRequests<O> {
@@ -49,23 +49,25 @@ impl<O: Copy> LargeRequests<O> {
         self.entries.get(large as usize)?.as_ref().map(|request| request.own)
     }
 
-    /// A large request comes to a node. Returns the units of cost of the whole of it.
+    /// A large request of a tenant comes to a node. Returns the units of cost of the whole of it.
     pub(crate) fn submit(
         &mut self,
         node: &mut SimulatedNode<Body<O>>,
         now: Time,
-        (tenant, job, tag): (usize, &(Command, u32), Tag),
+        (tenant, tag): (usize, Tag),
+        command: Command,
+        length: u32,
         own: O,
     ) -> u32 {
-        let pieces = Pieces::new(job.0, 0, job.1);
-        let request = LargeRequest { pieces, tenant, job: *job, tag, own };
+        let pieces = Pieces::new(command, 0, length);
+        let request = LargeRequest { pieces, tenant, command, tag, own };
         let index = self.free.pop().unwrap_or(self.entries.len() as u32);
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(request),
             None => self.entries.push(Some(request)),
         }
         self.go_on(node, now, index);
-        job.1.div_ceil(PIECE)
+        length.div_ceil(PIECE)
     }
 
     /// A piece that begins there is done. Returns the owner if it was the last one.
@@ -84,13 +86,13 @@ impl<O: Copy> LargeRequests<O> {
     /// Submits the pieces that may follow now.
     fn go_on(&mut self, node: &mut SimulatedNode<Body<O>>, now: Time, large: u32) -> Option<O> {
         let entry = self.entries.get_mut(large as usize)?;
-        let LargeRequest { pieces, tenant, job, tag, own } = entry.as_mut()?;
+        let LargeRequest { pieces, tenant, command, tag, own } = entry.as_mut()?;
         loop {
             match pieces.step(PIECE) {
                 Step::Piece(range) => {
                     let (begin, length) = (range.start, range.end - range.start);
-                    let piece = (&(job.0, length), begin == 0);
-                    node.submit_piece(now, *tenant, piece, tag, Body::Piece { large, begin });
+                    let (of, body) = ((*tenant, begin == 0), Body::Piece { large, begin });
+                    node.submit_piece(now, of, *command, length, tag, body);
                     // The first piece alone reports the tenant's service at other nodes.
                     tag.delay = 0;
                 }

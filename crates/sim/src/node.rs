@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_model::{Class, ContextId, Operation, PeriodNumber, Tag, TenantId, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::controller::{FromPeer, ToPeer};
 use tidegate_proto::data::Command;
@@ -13,7 +13,7 @@ use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{Config, Node, NodeRequest, NodeStatus, Output, Slot};
 
 use crate::rng::Stream;
-use crate::simulation::{Peers, Process, Simulation};
+use crate::simulation::{Host, Peers, Process, Simulation};
 
 /// Number of a request at the device, which an event can carry.
 pub(crate) type Number = u32;
@@ -31,6 +31,8 @@ pub(crate) struct SimulatedNode<B> {
     free: Vec<Number>,
     /// Kept for its memory.
     batch: Vec<NodeRequest<B>>,
+    /// The last period in which requests could go to the device while the node's lease was over.
+    abandoned_in: Option<PeriodNumber>,
 }
 
 impl<B> SimulatedNode<B> {
@@ -51,6 +53,7 @@ impl<B> SimulatedNode<B> {
             at_device: Vec::new(),
             free: Vec::new(),
             batch: Vec::new(),
+            abandoned_in: None,
         }
     }
 
@@ -71,7 +74,7 @@ impl<B> SimulatedNode<B> {
             cost: length,
             delay,
         };
-        self.submit(now, tenant, &(Command::Read, length), &tag, body);
+        self.submit(now, tenant, Command::Read, length, &tag, body);
     }
 
     /// A request of a tenant comes. Returns its units of cost.
@@ -79,11 +82,12 @@ impl<B> SimulatedNode<B> {
         &mut self,
         now: Time,
         tenant: usize,
-        job: &(Command, u32),
+        command: Command,
+        length: u32,
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
+        let request = self.node.request(self.slots[tenant], command, length, tag, body);
         let units = request.units();
         self.batch.push(request);
         self.node.put(now, &mut self.batch);
@@ -95,12 +99,13 @@ impl<B> SimulatedNode<B> {
     pub(crate) fn submit_piece(
         &mut self,
         now: Time,
-        tenant: usize,
-        (job, is_first): (&(Command, u32), bool),
+        (tenant, is_first): (usize, bool),
+        command: Command,
+        length: u32,
         tag: &Tag,
         body: B,
     ) -> u32 {
-        let mut request = self.node.request(self.slots[tenant], job.0, job.1, tag, body);
+        let mut request = self.node.request(self.slots[tenant], command, length, tag, body);
         request.is_piece = true;
         let units = request.units();
         self.batch.push(if is_first { request } else { request.continued() });
@@ -111,6 +116,7 @@ impl<B> SimulatedNode<B> {
     /// Sends to the device whatever may go there: its number and the request.
     pub(crate) fn dispatch(&mut self, now: Time, mut send: impl FnMut(Number, &NodeRequest<B>)) {
         self.node.advance(now);
+        self.abandoned_in = self.node.abandoned_period().or(self.abandoned_in);
         loop {
             let home = self.home();
             self.node.fill(home, now, &mut self.batch);
@@ -194,9 +200,16 @@ impl<B, K: Peers<Process = SimulatedNode<B>>> Simulation<K> {
         Some(process.node.status(self.now.time()))
     }
 
-    /// The incarnation and the status of each node.
+    /// The incarnation and the status of each node, for checks of counts. A node is abandoned in
+    /// them if its lease was over at any time of the period, so that a grant that came since hides
+    /// nothing: the requests before it were not bound by a count of the controller.
     pub(crate) fn statuses(&self) -> Vec<(u32, Option<NodeStatus>)> {
-        let hosts = (0..).zip(&self.hosts);
-        hosts.map(|(node, host)| (host.incarnation, self.status(node))).collect()
+        let status = |host: &Host<SimulatedNode<B>>| {
+            let process = host.process.as_ref()?;
+            let mut status = process.node.status(self.now.time());
+            status.is_abandoned |= process.abandoned_in == Some(PeriodNumber(status.period));
+            Some(status)
+        };
+        self.hosts.iter().map(|host| (host.incarnation, status(host))).collect()
     }
 }

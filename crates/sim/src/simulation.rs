@@ -34,7 +34,8 @@ use crate::alarm::Alarm;
 use crate::event::{EventQueue, Events};
 use crate::link::Conduct;
 use crate::time::Picoseconds;
-use host::{Content, Host, Message};
+pub(crate) use host::Host;
+use host::{Content, Message};
 
 /// The time until a peer looks for its controller again.
 const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);

@@ -113,6 +113,27 @@ fn an_idle_node_that_is_cut_off_falls_back_when_its_lease_is_over_and_is_silent(
     assert_eq!((status.tenants[1].reserved, status.is_abandoned), (25, false));
 }
 
+/// A node that was cut off for long takes a grant in the middle of a period. What it served before
+/// is not bound by the controller's counts, and a check that looks at it only then knows that.
+#[test]
+fn a_lease_that_was_over_in_a_period_is_known_after_the_next_grant() {
+    let mut world = idle(3);
+    world.befall(Fault::Cut(0, true));
+    world.run(Span(5 * PERIOD.0));
+    let period = world.node(0).period;
+    world.run(Span(world.node(0).period_left_ns.unwrap() + MS));
+    world.befall(Fault::Cut(0, false));
+    world.run(Span(PERIOD.0 / 2));
+    let was_abandoned =
+        |world: &ClusterTestbed| world.statuses()[0].1.clone().unwrap().is_abandoned;
+    let status = world.node(0);
+    assert_eq!((status.period, status.is_abandoned), (period + 1, false));
+    assert!(was_abandoned(&world));
+    world.run(PERIOD);
+    assert_eq!(world.node(0).period, period + 2);
+    assert!(!was_abandoned(&world));
+}
+
 #[test]
 fn a_renewal_that_is_lost_is_followed_by_all_counts() {
     let mut world = idle(3);

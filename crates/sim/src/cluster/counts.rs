@@ -93,7 +93,8 @@ struct Held {
     is_over: bool,
     /// Its process has died: what was reserved and not reported may be granted anew.
     is_dead: bool,
-    /// Whether its lease was over in the period: its limits are not guaranteed then.
+    /// Whether its lease was over at some time of the period: the policy's fallback held then, and
+    /// not a count of the controller, which has given the node's tokens to others by then.
     is_abandoned: bool,
 }
 
@@ -102,9 +103,9 @@ struct Held {
 pub struct TokenCounts {
     /// By period, tenant, node and the node's incarnation.
     held: BTreeMap<(u64, String, usize, u32), Held>,
-    /// Which node was abandoned when this was noted last. Its service then may belong to a period
-    /// that has another number by now.
-    were_abandoned: Vec<bool>,
+    /// By node, the period in which it was abandoned when this was noted last. Its service then
+    /// may belong to a period that has another number by now.
+    were_abandoned: Vec<Option<u64>>,
 }
 
 impl TokenCounts {
@@ -124,11 +125,15 @@ impl TokenCounts {
                 held.served = tenant.map_or(held.served, |tenant| tenant.served_before);
             }
         }
-        self.were_abandoned.resize(nodes.len(), false);
+        self.were_abandoned.resize(nodes.len(), None);
         for (node, (incarnation, status)) in nodes.iter().enumerate() {
-            let is_abandoned = status.as_ref().is_some_and(|status| status.is_abandoned);
-            let was_abandoned = core::mem::replace(&mut self.were_abandoned[node], is_abandoned);
+            let abandoned = status.as_ref().filter(|status| status.is_abandoned);
+            let abandoned = abandoned.map(|status| status.period);
+            let before = core::mem::replace(&mut self.were_abandoned[node], abandoned);
             let Some(status) = status else { continue };
+            // A period that follows began with no service.
+            let follows = |period: u64| status.period.checked_sub(1) == Some(period);
+            let was_abandoned = before.is_some_and(|period| !follows(period));
             for tenant in status.tenants.iter().skip(1) {
                 let key = (status.period, tenant.name.clone(), node, *incarnation);
                 let held = self.held.entry(key).or_default();
@@ -136,7 +141,7 @@ impl TokenCounts {
                 held.reserved = tenant.reserved;
                 held.allowed = tenant.allowed;
                 held.is_over = false;
-                held.is_abandoned |= is_abandoned || was_abandoned;
+                held.is_abandoned |= abandoned.is_some() || was_abandoned;
             }
         }
         let last = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);

@@ -137,7 +137,8 @@ impl ClusterTestbed {
         self.simulation.meet(hello);
     }
 
-    /// The incarnation of each node, and its status while its process runs.
+    /// The incarnation of each node, and its status while its process runs. A node is abandoned in
+    /// it if its lease was over at any time of the period.
     pub fn statuses(&self) -> Vec<(u32, Option<NodeStatus>)> {
         self.simulation.statuses()
     }

@@ -245,7 +245,7 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
             let random = self.random.last_mut().expect("the victim has a stream");
             let offset = random.below(AREA / u64::from(SMALL)) * u64::from(SMALL);
             let sent = SentRequest { tenant: VICTIM, client: 0, offset, issued: now };
-            self.submit(now, &(Command::Read, SMALL), sent);
+            self.submit(now, Command::Read, SMALL, sent);
         }
     }
 
@@ -285,15 +285,16 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
         let offset = tenant as u64 * AREA + place * u64::from(bytes);
         self.submit(
             now,
-            &(command, bytes),
+            command,
+            bytes,
             SentRequest { tenant, client: number, offset, issued: now },
         );
     }
 
     /// A request comes to the node.
-    fn submit(&mut self, now: Picoseconds, job: &(Command, u32), sent: SentRequest) {
+    fn submit(&mut self, now: Picoseconds, command: Command, length: u32, sent: SentRequest) {
         let class = LoadTenant::ALL[sent.tenant].class();
-        let operation = match job.0 {
+        let operation = match command {
             Command::Read => Kind::Read,
             Command::Flush => Kind::Sync,
             _ => Kind::Write,
@@ -303,13 +304,14 @@ impl<'a, D: Drive> IsolationRun<'a, D> {
             context: ContextId::NONE,
             class,
             operation,
-            cost: job.1.max(1),
+            cost: length.max(1),
             delay: 0,
         };
-        if is_large(job) {
-            self.larges.submit(&mut self.node, now.time(), (sent.tenant, job, tag), sent);
+        let (node, now, tenant) = (&mut self.node, now.time(), sent.tenant);
+        if is_large(command, length) {
+            self.larges.submit(node, now, (tenant, tag), command, length, sent);
         } else {
-            self.node.submit(now.time(), sent.tenant, job, &tag, Body::Whole(sent));
+            node.submit(now, tenant, command, length, &tag, Body::Whole(sent));
         }
     }
 

@@ -190,8 +190,8 @@ impl NodeLaws {
     fn tokens(&self) -> Result<(), String> {
         self.counts.check_limits(&self.promised, 0)?;
         self.counts.check_reservations(&self.promised, 0, false)?;
-        let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
-        let nodes: Vec<&NodeStatus> = self.nodes.iter().filter(bound).collect();
+        // Nothing is reserved at a node whose lease is over, until it takes the next grant.
+        let nodes: Vec<&NodeStatus> = self.nodes.iter().filter(|node| node.revision > 0).collect();
         let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();
         for period in periods {
             for (tenant, Promised { name, reserved, .. }) in self.promised.iter().enumerate() {

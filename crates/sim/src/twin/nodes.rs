@@ -286,10 +286,10 @@ impl TwinSim {
             tag.delay = gateway.elsewhere[tenant].sent(node.index(), work);
             let own = SubRequest { gateway: client.gateway, ticket: sub_request.ticket };
             if let Some(process) = &mut self.hosts[node.index()].process {
-                let job = &(command, length);
-                let units = match is_large(job) {
-                    true => larges.submit(process, now.time(), (tenant, job, tag), own),
-                    false => process.submit(now.time(), tenant, job, &tag, Body::Whole(own)),
+                let (now, body) = (now.time(), Body::Whole(own));
+                let units = match is_large(command, length) {
+                    true => larges.submit(process, now, (tenant, tag), command, length, own),
+                    false => process.submit(now, tenant, command, length, &tag, body),
                 };
                 operations += if *counts_requests { 1 } else { units };
             }
