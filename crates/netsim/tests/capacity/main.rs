@@ -195,6 +195,38 @@ fn a_disk_with_slow_writes() {
     found_and_followed(Kind::Disk);
 }
 
+/// While threads see their answers late, because processors are busy, no rate keeps the bound and
+/// the estimate falls. The tenant with a reservation has all of it.
+fn reserved_beside_busy_processors(kind: Kind) {
+    let can = capacity(kind, 1.0);
+    let loads = LOADS.map(|load| Load { threads: 8 * load.threads, ..load });
+    let mut world = World::new(&policy(kind, can), &loads, Device::new(kind));
+    world.seconds(20);
+    world.late = Span(bound(kind).0 * 3 / 2);
+    world.seconds(2);
+    let seconds = world.seconds(30);
+    let part = |done: u64| done as f64 / can * 100.0;
+    let least = part(seconds.iter().map(|second| second.done[0]).min().unwrap());
+    let mean = part(seconds.iter().map(|second| second.done[0]).sum::<u64>()) / 30.0;
+    // The budget is the reservation, and answers of one second may come in the next one.
+    assert!(least >= 38.0 && mean >= 39.0, "{kind:?}: {mean}% in the mean, {least}% at least");
+}
+
+#[test]
+fn a_constant_device_beside_busy_processors() {
+    reserved_beside_busy_processors(Kind::Constant);
+}
+
+#[test]
+fn a_drive_that_cleans_beside_busy_processors() {
+    reserved_beside_busy_processors(Kind::Ssd);
+}
+
+#[test]
+fn a_disk_with_slow_writes_beside_busy_processors() {
+    reserved_beside_busy_processors(Kind::Disk);
+}
+
 /// More than the bound allows at any of the devices.
 const DEPTH: u32 = 256;
 

@@ -69,6 +69,8 @@ enum Wake {
     Next(usize),
     /// The thread looks whether it may go on.
     Check(usize),
+    /// The thread sees its answer.
+    Answer(usize),
 }
 
 /// Answers of one second.
@@ -110,6 +112,8 @@ pub(crate) struct World {
     threads: Vec<Thread>,
     loads: Vec<Load>,
     pub(crate) device: Device,
+    /// Threads see their answers so much later at most, because processors are busy.
+    pub(crate) late: Span,
     wakes: BTreeMap<(u64, u64), Wake>,
     pushed: u64,
     random: Stream,
@@ -127,6 +131,7 @@ impl World {
             threads: Vec::new(),
             loads: loads.to_vec(),
             device,
+            late: Span::ZERO,
             wakes: BTreeMap::new(),
             pushed: 0,
             random: Stream::new(3, "world", 0),
@@ -242,11 +247,12 @@ impl World {
                 self.controller.on_deadline(Time(next));
                 self.exchange();
             } else if device == next {
-                self.device.advance().into_iter().for_each(|thread| self.answer(thread));
+                self.device.advance().into_iter().for_each(|thread| self.deliver(thread));
             } else if let Some((_, wake)) = self.wakes.pop_first() {
                 match wake {
                     Wake::Next(thread) => self.request(thread),
                     Wake::Check(thread) => self.check(thread),
+                    Wake::Answer(thread) => self.answer(thread),
                 }
             }
         }
@@ -301,6 +307,15 @@ impl World {
         stage.waited += self.now - since;
         self.threads[thread].waits = None;
         self.pass(thread, gate + 1);
+    }
+
+    /// The device has answered.
+    fn deliver(&mut self, thread: usize) {
+        if self.late == Span::ZERO {
+            return self.answer(thread);
+        }
+        let at = self.now + self.random.below(self.late.0);
+        self.wake(at, Wake::Answer(thread));
     }
 
     fn answer(&mut self, thread: usize) {
