@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Event, Policy, Span, StageId, Time};
+use tidegate_model::{Event, Iops, Policy, Rate, Span, StageId, Time};
 
 use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::outstanding::Outstanding;
@@ -496,6 +496,13 @@ impl Budgets {
         let Some(measured) = &mut active.measured else { return };
         let event = measured.observe(self.stages.values_mut().map(|stage| &mut stage.storage));
         active.follow();
+        // Operations need bytes, and bytes operations. In the estimate each reservation is in its
+        // own unit only.
+        let least = |unit| distribute::reserved_budget(&active.policy, &self.stages, unit);
+        let (bytes, operations) = (least(Unit::Bytes), least(Unit::Operations));
+        let budget = &mut active.policy.budget;
+        budget.bandwidth = budget.bandwidth.map(|rate| rate.max(Rate(bytes)));
+        budget.operations = budget.operations.map(|rate| rate.max(Iops(operations)));
         event.into_iter().for_each(|event| self.outbox.publish(event));
     }
 

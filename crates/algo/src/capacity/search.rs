@@ -44,8 +44,7 @@
 //! evidence.
 //!
 //! The budget is never less than the reservations: they are admitted, and a device that cannot
-//! serve them is over its bound. A reservation in one unit is admitted in the other one as well, by
-//! the mean size of requests. [`DeviceBudget::is_short`] says so; the gate serves reservations
+//! serve them is over its bound. [`DeviceBudget::is_short`] says so; the gate serves reservations
 //! first. Before the pressure, the budget is also at least ten operations per second.
 //!
 //! Example: a bound of 10 ms, intervals of 200 ms, a target of 2.5 ms. A device that is believed to
@@ -302,9 +301,8 @@ impl BudgetSearch {
 
     /// The budget in force.
     pub fn budget(&self) -> DeviceBudget {
+        let (admitted, full) = (self.rates(&self.mix, self.pressure), self.capacity());
         let DeviceRates { operations, bytes } = self.reserved;
-        let full = self.capacity();
-        let admitted = self.rates(&self.mix, self.pressure.max(self.reserved_share()));
         DeviceBudget {
             rates: DeviceRates {
                 operations: admitted.operations.max(operations).max(1),
@@ -312,14 +310,6 @@ impl BudgetSearch {
             },
             is_short: full.operations < operations || full.bytes < bytes,
         }
-    }
-
-    /// The share of an interval that the reservations take by the costs and the mix. It is the same
-    /// in both units: a request takes an operation and its bytes.
-    fn reserved_share(&self) -> f64 {
-        let (operations, bytes_each) = self.operations(&self.mix);
-        let DeviceRates { operations: reserved, bytes } = self.reserved;
-        (reserved as f64).max(bytes as f64 / bytes_each.max(1.0)) / operations
     }
 
     /// The estimate: what the device does per second, of requests as they come now.
@@ -339,19 +329,13 @@ impl BudgetSearch {
     }
 
     fn rates(&self, mix: &[f64; 4], pressure: f64) -> DeviceRates {
-        let (operations, bytes_each) = self.operations(mix);
-        let operations = operations * pressure;
+        let [reads, read_bytes, writes, written_bytes] = *mix;
+        let bytes_each = (read_bytes + written_bytes) / (reads + writes).max(1.0);
+        let operations = (SECOND / self.time(mix)).max(LEAST) * pressure;
         DeviceRates {
             operations: (operations + 0.5) as u64,
             bytes: (operations * bytes_each + 0.5) as u64,
         }
-    }
-
-    /// The operations per second that the device does, and the bytes of each.
-    fn operations(&self, mix: &[f64; 4]) -> (f64, f64) {
-        let [reads, read_bytes, writes, written_bytes] = *mix;
-        let bytes_each = (read_bytes + written_bytes) / (reads + writes).max(1.0);
-        ((SECOND / self.time(mix)).max(LEAST), bytes_each)
     }
 
     /// How many times as long as a read of `bytes` a write of as many takes, in thousandths.

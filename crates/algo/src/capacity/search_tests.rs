@@ -309,18 +309,6 @@ fn reservations_are_admitted_by_a_device_that_cannot_serve_them() {
     assert!(!bed.search.budget().is_short);
 }
 
-/// Operations need bytes, and bytes operations, whatever the device is taken for.
-#[test]
-fn a_reservation_in_one_unit_is_admitted_in_both() {
-    let reserved_of = |operations, bytes| {
-        let reserved = DeviceRates { operations, bytes };
-        BudgetSearch::new(start(100), SINGLE.bound(), reserved).budget().rates
-    };
-    let small = SMALL as u64;
-    assert_eq!(reserved_of(8_000, 0), DeviceRates { operations: 8_000, bytes: 8_000 * small });
-    assert_eq!(reserved_of(0, 8_000 * small).operations, 8_000);
-}
-
 proptest! {
     /// Whatever is reported, the budget is a number, has its bounds, and finds back.
     #[test]

@@ -209,7 +209,8 @@ fn reserved_beside_busy_processors(kind: Kind) {
     let least = part(seconds.iter().map(|second| second.done[0]).min().unwrap());
     let mean = part(seconds.iter().map(|second| second.done[0]).sum::<u64>()) / 30.0;
     // The budget is the reservation, and answers of one second may come in the next one.
-    assert!(least >= 38.0 && mean >= 39.0, "{kind:?}: {mean}% in the mean, {least}% at least");
+    println!("{kind:?}: {mean}% in the mean, {least}% at least");
+    assert!(least >= 38.0 && mean >= 39.0);
 }
 
 #[test]

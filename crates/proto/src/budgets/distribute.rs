@@ -24,7 +24,7 @@ use tidegate_model::{Event, Policy, StageId, Time};
 
 use super::earlier::Earlier;
 use super::headroom::{Headroom, buckets};
-use super::implied::reservations;
+use super::implied::{least_budget, reservations};
 use super::mix::{MIX_PART, Mix};
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
 use super::safe_rates::SafeRates;
@@ -285,6 +285,17 @@ fn decide_one(
     }
     solve(policy, (unit, &reservations(policy, unit, &mixes(policy, stages))), &mut entries);
     entries.into_iter().map(|entry| entry.goal).collect()
+}
+
+/// The least budget in a unit that keeps the reservations in both, as far as tenants use them.
+pub(super) fn reserved_budget(policy: &Policy, stages: &Stages, unit: Unit) -> u64 {
+    let mut wanted = alloc::vec![0u64; policy.tenants.len()];
+    for share in stages.values().flat_map(|stage| &stage.shares) {
+        let bucket = share.bucket(unit.other());
+        let more = bucket.map_or(0, |bucket| bucket.wanted);
+        wanted[share.tenant] = wanted[share.tenant].saturating_add(more);
+    }
+    least_budget(policy, unit, mixes(policy, stages).into_iter().zip(wanted))
 }
 
 /// The requests of each tenant at all of its stages.

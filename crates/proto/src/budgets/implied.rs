@@ -25,19 +25,9 @@ use super::mix::{MIX_PART, Mix};
 pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u64> {
     let mut reserved = explicit(policy, unit);
     let Some(budget) = policy.budget.get(unit) else { return reserved };
-    let other = unit.other();
-    let missing = |(tenant, mix): (&Tenant, &Mix)| {
-        if tenant.reservation.get(unit).is_some() {
-            return None;
-        }
-        let other = tenant.reservation.get(other)?;
-        let with = mix.with(unit, other)?;
-        let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
-        let with = with.saturating_add(with.div_ceil(MIX_PART)).min(limit);
-        Some(with)
-    };
     let tenants = policy.tenants.iter().zip(mixes);
-    let missing: Vec<u64> = tenants.map(|it| missing(it).unwrap_or(0)).collect();
+    let missing = tenants.map(|(tenant, mix)| implied(tenant, unit, mix, u64::MAX));
+    let missing: Vec<u64> = missing.collect();
     let needed: u128 = missing.iter().map(|missing| u128::from(*missing)).sum();
     let left = u128::from(budget.saturating_sub(all_explicit(policy, unit)));
     for (reserved, missing) in reserved.iter_mut().zip(missing) {
@@ -48,6 +38,27 @@ pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u6
         *reserved = reserved.saturating_add(more);
     }
     reserved
+}
+
+/// What a tenant's reservation in the other unit implies in `unit`, as far as `wanted` in the other
+/// unit goes.
+fn implied(tenant: &Tenant, unit: Unit, mix: &Mix, wanted: u64) -> u64 {
+    let with = tenant.reservation.get(unit.other()).and_then(|it| mix.with(unit, it.min(wanted)));
+    let (None, Some(with)) = (tenant.reservation.get(unit), with) else { return 0 };
+    let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
+    with.saturating_add(with.div_ceil(MIX_PART)).min(limit)
+}
+
+/// The least budget in `unit` that keeps the reservations in both units. `tenants` has the requests
+/// of each tenant, and how much of the other unit it wants.
+pub(super) fn least_budget(
+    policy: &Policy,
+    unit: Unit,
+    tenants: impl Iterator<Item = (Mix, u64)>,
+) -> u64 {
+    let tenants = policy.tenants.iter().zip(tenants);
+    let implied = tenants.map(|(tenant, (mix, wanted))| implied(tenant, unit, &mix, wanted));
+    implied.fold(all_explicit(policy, unit), u64::saturating_add)
 }
 
 /// The reservation of each tenant in `unit`, as the policy has it.
@@ -92,6 +103,17 @@ mod tests {
         let mut mix = Mix::default();
         mix.observe(bytes * 10, 10);
         mix
+    }
+
+    #[test]
+    fn the_least_budget_has_the_bytes_of_reserved_operations_that_are_wanted() {
+        let policy = policy("");
+        let least =
+            |unit, wanted| least_budget(&policy, unit, [(mix(64 << 10), wanted)].into_iter());
+        let bytes_of = |operations: u64| (operations << 16) + (operations << 16).div_ceil(MIX_PART);
+        assert_eq!(least(Unit::Bytes, u64::MAX), bytes_of(300));
+        assert_eq!([0, 100].map(|wanted| least(Unit::Bytes, wanted)), [0, bytes_of(100)]);
+        assert_eq!(least(Unit::Operations, u64::MAX), 300);
     }
 
     #[test]
