@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use tidegate_fabric::place::default_socket;
+use tidegate_fabric::default_paths::default_socket;
 
 use crate::failure::{Code, Failure};
 
