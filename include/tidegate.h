@@ -72,8 +72,8 @@
 // The store, or a value in it, is not what was written.
 #define TIDEGATE_DAMAGED 16
 
-// An operation was not done in time: there were no tokens for it. What was to change something may
-// do so yet.
+// An operation was not done in time: there were no tokens for it. A change may still be
+// made later.
 #define TIDEGATE_LATE 17
 
 // The store was opened by the process that this one was forked from.

@@ -24,15 +24,16 @@ driver=$(find "$(dirname "$library")/libibverbs" -name 'librxe-*.so' 2>/dev/null
 scripts/kernel.sh linux-image-amd64 "$kernel" crc32_generic dummy ib_core ib_uverbs \
     ip6_udp_tunnel rdma_rxe udp_tunnel || skip "there is no kernel for the virtual machine"
 
-# The program of a test: of a package, by name.
+# The program of a test, by its name. Built as scripts/test.sh builds it, whose results are used
+# where they are there.
 built() {
-    build="cargo test --package $1 --test $2 --locked --no-run"
+    build="cargo test --workspace --test $1 --locked --no-run"
     $build >&2
     $build 2>&1 | sed -n 's/.*Executable .*(\(.*\))$/\1/p'
 }
-tests=$(built tidegate-fabric verbs)
-cluster=$(built tidegate-tests main)
-cargo build --package tidegate --locked
+tests=$(built verbs)
+cluster=$(built main)
+cargo build --workspace --all-targets --locked
 command=$target/debug/tidegate
 
 made=$(mktemp -d)

@@ -83,7 +83,7 @@ fn two_writers(bed: &Bed) -> [Writer; 2] {
 }
 
 /// Checks that both together have no more than the budget, and the first no more than is safe,
-/// while it does 200 operations. What is above may be bursts and requests under way.
+/// while it does 200 operations. The excess may be bursts and requests under way.
 #[track_caller]
 fn keep_to_the_budget(bed: &Bed) {
     let counts = || ["one", "two"].map(|tenant| operations(bed, tenant));

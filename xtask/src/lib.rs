@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub mod arrows;
 pub mod circles;
+pub mod commands;
 pub mod files;
 pub mod links;
 pub mod source;

@@ -1,5 +1,5 @@
-//! Relative links of Markdown pages lead somewhere, the manual lists all of its pages, and
-//! functions that the tables of [`TABLES`] name are in their files.
+//! Relative links of Markdown pages lead somewhere, the manual lists all of its pages, source files
+//! that pages name exist, and functions that the tables of [`TABLES`] name are in their files.
 
 use std::fs;
 use std::io;
@@ -17,15 +17,49 @@ const TABLES: &[&str] = &["ARCHITECTURE.md", "docs/src/code.md"];
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let mut pages = files::texts(root)?;
+    let sources = pages.iter().filter(|file| file.extension() == "rs");
+    let sources: Vec<String> = sources.map(|file| format!("/{}", file.path)).collect();
     pages.retain(|file| file.extension() == "md");
     let mut findings: Vec<Finding> =
         pages.iter().flat_map(|page| broken(page, |path| root.join(path).exists())).collect();
     findings.extend(unlisted(&pages));
+    findings.extend(pages.iter().flat_map(|page| unknown_sources(page, &sources)));
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
     for page in pages.iter().filter(|page| TABLES.contains(&page.path.as_str())) {
         findings.extend(unknown_functions(page, text));
     }
     Ok(findings)
+}
+
+/// Rust files that a page names in backticks, by a path or by the end of one, and that do not
+/// exist. `sources` are the paths of all, from the root (`/`) on. The change log tells of the past.
+fn unknown_sources(page: &TextFile, sources: &[String]) -> Vec<Finding> {
+    let lines = page.text.lines().enumerate().filter(|_| page.path != "CHANGELOG.md");
+    let mut findings = Vec::new();
+    for (at, line) in lines {
+        // Every second piece between backticks is code.
+        let words = line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+        let paths = words.filter(|word| word.ends_with(".rs") && word.contains('/'));
+        for path in paths.flat_map(alternatives) {
+            if !sources.iter().any(|source| source.ends_with(&format!("/{path}"))) {
+                let what = format!("there is no file {path}");
+                let help = "name the file that does it now";
+                findings.push(Finding::new(&page.path, at + 1, what, help));
+            }
+        }
+    }
+    findings
+}
+
+/// The paths that one with alternatives stands for: `a/{b,c}.rs` for `a/b.rs` and `a/c.rs`.
+fn alternatives(path: &str) -> Vec<String> {
+    let parts = path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
+    match parts {
+        None => vec![path.to_owned()],
+        Some((head, (names, tail))) => {
+            names.split(',').map(|name| format!("{head}{name}{tail}")).collect()
+        }
+    }
 }
 
 /// Functions of the page's tables that are not in the file named before them, and files without
@@ -168,6 +202,17 @@ mod tests {
         let is_expected = |(found, expected): (&String, &str)| found.starts_with(expected);
         assert!(found.iter().zip(expected).all(is_expected), "{found:?}");
         assert_eq!(unknown_functions(&page, |_| None).len(), 4);
+    }
+
+    #[test]
+    fn sources_that_are_gone_are_found() {
+        let text =
+            "`a/src/{b}.rs` and `see src/b.rs`,\n`b.rs`, `src/{b,c}.rs`, src/d.rs, `/src/b.rs`";
+        let sources = ["/a/src/b.rs".to_owned()];
+        let found = unknown_sources(&page("README.md", text), &sources);
+        let found: Vec<_> = found.iter().map(|it| (it.line, &*it.what)).collect();
+        assert_eq!(found, [(2, "there is no file src/c.rs"), (2, "there is no file /src/b.rs")]);
+        assert_eq!(unknown_sources(&page("CHANGELOG.md", text), &sources), []);
     }
 
     #[test]

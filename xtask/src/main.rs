@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xtask::{Finding, arrows, circles, links, tidy};
+use xtask::{Finding, arrows, circles, commands, links, tidy};
 
 mod fuzz;
 mod loom;
@@ -23,7 +23,9 @@ Usage: cargo xtask COMMAND
   tidy     how the source is written: lengths, clocks, names, retired words
   arrows   which crate depends on which, and that the pure rings are pure
   circles  that modules of one folder do not use each other in a circle
-  links    relative links of the Markdown pages, and the book's table of contents
+  links    relative links of the Markdown pages, source files that they name, and the book's
+           table of contents
+  commands that each `cargo test` of the Markdown pages runs a test
   check    all of these
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
   seeds    runs simulations under faults, see `cargo xtask seeds help`
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["arrows"] => arrows::check(&root),
         ["circles"] => circles::check(&root),
         ["links"] => links::check(&root),
+        ["commands"] => commands::check(&root),
         ["check"] => check(&root),
         ["fuzz", ref rest @ ..] => return fuzz::run(&root, rest),
         ["seeds", ref rest @ ..] => return seeds::run(&root, rest),
@@ -65,6 +68,7 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
     findings.extend(arrows::check(root)?);
     findings.extend(circles::check(root)?);
     findings.extend(links::check(root)?);
+    findings.extend(commands::check(root)?);
     Ok(findings)
 }
 

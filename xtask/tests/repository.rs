@@ -1,6 +1,6 @@
 //! The repository keeps its own rules.
 
-use xtask::{Finding, arrows, circles, links, tidy};
+use xtask::{Finding, arrows, circles, commands, links, tidy};
 
 #[track_caller]
 fn nothing_to_mend(findings: Vec<Finding>) {
@@ -26,4 +26,9 @@ fn modules_form_no_circles() {
 #[test]
 fn links_resolve() {
     nothing_to_mend(links::check(&xtask::root()).unwrap());
+}
+
+#[test]
+fn commands_of_pages_run_tests() {
+    nothing_to_mend(commands::check(&xtask::root()).unwrap());
 }

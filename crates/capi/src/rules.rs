@@ -1,4 +1,4 @@
-//! Rules of the program's own, for one that has no controller.
+//! C calls by which a program without a controller sets its own rules.
 
 use std::ffi::{c_char, c_int};
 

@@ -43,8 +43,8 @@ pub const TIDEGATE_FULL: c_int = 14;
 pub const TIDEGATE_CONTENDED: c_int = 15;
 /// The store, or a value in it, is not what was written.
 pub const TIDEGATE_DAMAGED: c_int = 16;
-/// An operation was not done in time: there were no tokens for it. What was to change something may
-/// do so yet.
+/// An operation was not done in time: there were no tokens for it. A change may still be
+/// made later.
 pub const TIDEGATE_LATE: c_int = 17;
 /// The store was opened by the process that this one was forked from.
 pub const TIDEGATE_FORKED: c_int = 18;

@@ -1,5 +1,5 @@
-//! Stores as C calls them, without a data node: what is refused, and what is said about it. What
-//! works is tested with one, in `tests/`.
+//! Stores as C calls them, without a data node: refused calls and their messages. Tests of calls
+//! that succeed are in `tests/`, with a data node.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ffi::{CStr, CString, c_int};

@@ -288,6 +288,7 @@ fn data_node_config(
     let guard = if is_far { context.guard(&node.name)? } else { None };
     Ok(memory::Config {
         listen,
+        rules: memory::TokenRules::shipped(node.is_paced),
         node: node.clone(),
         controller: context.controller(guard.as_ref()),
         guard: guard.map(|guard| guard.refusing(all_peer_names(cluster))),

@@ -538,7 +538,13 @@ fn counted(up: usize, all: usize, noun: &str) -> String {
 
 fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
     let name = format!("stage {} ({})", stage.id, cut(&on_one_line(&stage.command), COMMAND));
-    if stage.is_silent {
+    if stage.is_disconnected {
+        warn(
+            format!("{name} has lost its supervisor, and its programs may go on"),
+            "they have their safe share, which no other program gets meanwhile; to end that, end \
+             them, or start them anew with `tidegate run`",
+        );
+    } else if stage.is_silent {
         warn(
             format!("{name} has stopped answering"),
             "see whether its process is stopped; if it is, its share is free soon",
@@ -805,6 +811,15 @@ mod tests {
         let mut texts = Vec::new();
         warn_of_stage(stage, &mut |text, _| texts.push(text));
         texts
+    }
+
+    #[test]
+    fn a_stage_without_its_supervisor_is_not_one_that_is_stopped() {
+        let silent = StageStatus { is_silent: true, ..stage(0, 0, &[]) };
+        assert_eq!(texts(&silent), ["stage 7 (tar) has stopped answering"]);
+        let disconnected = StageStatus { is_disconnected: true, ..silent };
+        let warned = "stage 7 (tar) has lost its supervisor, and its programs may go on";
+        assert_eq!(texts(&disconnected), [warned]);
     }
 
     #[test]

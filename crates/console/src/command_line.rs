@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, Resettable};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use tidegate_fabric::place::default_socket;
+use tidegate_fabric::default_paths::default_socket;
 
 use crate::failure::{Code, Failure};
 
@@ -86,13 +87,29 @@ struct CommandLine<P: Program> {
 impl<P: Program> CommandLine<P> {
     fn parse_arguments() -> Result<Self, clap::Error> {
         let mut tree = tree::<P>();
-        let matches = tree.try_get_matches_from_mut(env::args_os())?;
+        let matches = tree.try_get_matches_from_mut(env::args_os());
+        let matches = matches.map_err(without_environment::<P>)?;
         let line = Self::from_arg_matches(&matches);
         let mut line = line.map_err(|error| error.format(&mut tree))?;
         let source = matches.value_source("socket");
         line.common.is_socket_argument = source == Some(ValueSource::CommandLine);
         Ok(line)
     }
+}
+
+/// The same error without the environment, whose options the parser's usage would show as if they
+/// were required. Help shows the variables, and stays.
+fn without_environment<P: Program>(error: clap::Error) -> clap::Error {
+    fn reset(command: clap::Command) -> clap::Command {
+        command.mut_args(|option| option.env(Resettable::Reset)).mut_subcommands(reset)
+    }
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !error.use_stderr() || is_help {
+        return error;
+    }
+    let parsed = reset(tree::<P>()).try_get_matches_from(env::args_os());
+    // An error of a value in the environment is not there any more.
+    parsed.err().filter(|other| other.kind() == error.kind()).unwrap_or(error)
 }
 
 /// The command line as data, for completions and manual pages.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::identity::Members;
 use crate::logging::Logging;
-use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_fabric::default_paths::{default_socket, default_state};
 use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 

@@ -31,12 +31,12 @@ use crate::link::{ConnectionContext, attend};
 use crate::machine::Machine;
 use crate::nodes;
 use crate::outstanding::OutstandingFile;
+use crate::peer_receiver::PeerReceiver;
 use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
 use crate::socket::Socket;
 use crate::state::StateDirectory;
 use crate::store::{PolicyStore, Redb, StoreError};
-use crate::switchboard::Switchboard;
 use crate::token::Token;
 use crate::users::Users;
 
@@ -189,12 +189,12 @@ impl Daemon {
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
-        let switchboard = Arc::new(Switchboard::new(inputs.clone())?);
-        tasks.spawn(switchboard.clone().run(stop_rx.clone()));
+        let receiver = Arc::new(PeerReceiver::new(inputs.clone())?);
+        tasks.spawn(receiver.clone().run(stop_rx.clone()));
         let context = Arc::new(ConnectionContext {
             inputs,
             register: register.clone(),
-            switchboard,
+            receiver,
             hello_max: config.hello_max,
             next_connection: AtomicU64::new(1),
             users: Users::new(),

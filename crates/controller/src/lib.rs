@@ -13,7 +13,7 @@
 //!  people ──── HTTP on loopback ─────┘                  └── events ── watchers, log
 //! ```
 //!
-//! Messages of stages go through the switchboard, which reads from all stages at once.
+//! Messages of stages go through `peer_receiver`, which reads from all stages at once.
 //!
 //! [`serve_with`] runs a daemon until `SIGTERM`; [`Daemon`] is the same for programs that
 //! have a runtime of their own, such as tests.
@@ -39,6 +39,7 @@ mod operator;
 mod orphans;
 mod outstanding;
 mod peer_link;
+mod peer_receiver;
 mod permits;
 mod probe;
 mod readiness;
@@ -47,7 +48,6 @@ mod shared;
 mod socket;
 mod state;
 mod store;
-mod switchboard;
 mod token;
 mod users;
 

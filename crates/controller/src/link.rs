@@ -24,9 +24,9 @@ use crate::identity::{Members, PeerIdentity};
 use crate::input::Input;
 use crate::operator;
 use crate::peer_link::{PeerLink, read, relay};
+use crate::peer_receiver::{PeerDecoder, PeerReceiver, ReadError};
 use crate::permits::ConnectionPermits;
 use crate::register::Register;
-use crate::switchboard::{PeerDecoder, ReadError, Switchboard};
 use crate::users::Users;
 
 /// Bytes read at a time of a hello, which has a few hundred.
@@ -37,7 +37,7 @@ const READ_CHUNK: usize = 4 << 10;
 pub(crate) struct ConnectionContext {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) register: Arc<Register>,
-    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) receiver: Arc<PeerReceiver>,
     pub(crate) hello_max: Duration,
     pub(crate) next_connection: AtomicU64,
     pub(crate) users: Users,
@@ -156,9 +156,9 @@ async fn serve(
     let Some(decoder) = PeerDecoder::of(&hello) else { return };
     let joined = Input::Joined { link: link.clone(), peer, hello };
     if context.inputs.send(joined).await.is_ok() {
-        context.switchboard.connect(&link, decoder, rest).await;
+        context.receiver.connect(&link, decoder, rest).await;
         attend_link(&link, &context.inputs).await;
-        context.switchboard.disconnect(&link);
+        context.receiver.disconnect(&link);
     }
 }
 

@@ -5,7 +5,7 @@
 //! replaces itself by another one maps nothing for a moment, so the answer has to be the same
 //! twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_fabric::segment_use;
 use tidegate_model::{Span, StageId, Time};
@@ -41,10 +41,18 @@ impl Orphans {
     /// Reports stages to the controller of which no program is left.
     pub(crate) fn check(&mut self, now: Time, controller: &mut Controller) {
         let orphans: Vec<_> = controller.orphans().collect();
-        let is_unused =
-            |&(_, user, process): &(StageId, u32, u32)| !segment_use::of_supervisor(user, process);
-        let unused = orphans.iter().filter(|orphan| is_unused(orphan)).map(|orphan| orphan.0);
-        let unused: BTreeSet<StageId> = unused.collect();
+        let mut processes = BTreeMap::<u32, BTreeSet<u32>>::new();
+        for (_, user, process) in &orphans {
+            processes.entry(*user).or_default().insert(*process);
+        }
+        // One reading of a user's directory for all of the user's stages.
+        let used: BTreeMap<u32, BTreeSet<u32>> = processes
+            .iter()
+            .map(|(user, processes)| (*user, segment_use::in_use(*user, processes)))
+            .collect();
+        let is_unused = |(_, user, process): &&(StageId, u32, u32)| !used[user].contains(process);
+        let unused: BTreeSet<StageId> =
+            orphans.iter().filter(is_unused).map(|orphan| orphan.0).collect();
         for stage in unused.intersection(&self.unused) {
             controller.on_unused(now, *stage);
         }

@@ -3,7 +3,7 @@
 //! The machine's task writes straight to the socket, because the socket almost always has space and
 //! a thousand wake-ups per cycle would cost more than the writes. The rest of a message stays in
 //! the link's queue, and the link's own task writes it once the socket can take it. The queue is
-//! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
+//! bounded: a peer that stops reading is dropped, and other peers do not notice. The receiver
 //! reads a peer's messages, for the same reason; so a link's task sleeps while the peer reads.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -83,7 +83,7 @@ impl PeerLink {
     ///
     /// If the peer has closed the connection, the queue is dropped and nothing else happens: a
     /// stage's last messages, its final report above all, may still wait to be read, and the
-    /// switchboard ends the link once it has read them.
+    /// receiver ends the link once it has read them.
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {

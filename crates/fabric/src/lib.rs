@@ -13,11 +13,11 @@ pub mod buffer;
 pub mod clock;
 #[cfg(feature = "cluster")]
 pub mod controller;
+pub mod default_paths;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[allow(unsafe_code, reason = "the kernel writes credentials to memory")]
 pub mod peer_credentials;
-pub mod place;
 #[cfg(feature = "cluster")]
 pub mod poller;
 #[cfg(feature = "cluster")]

@@ -50,8 +50,8 @@ pub(crate) unsafe fn read_option<T>(
 }
 
 /// Lets no client of a listening Unix socket send descriptors along with its bytes (Linux 6.16; no
-/// effect on older kernels). Whoever receives bytes closes the descriptors with them, and to close
-/// one may take as long as its sender likes: a TCP socket that lingers.
+/// effect on older kernels). A receiver of bytes closes the descriptors with them, and to close one
+/// may take as long as its sender likes: a TCP socket that lingers.
 pub fn refuse_descriptors(listener: impl AsFd) {
     const SO_PASSRIGHTS: libc::c_int = 83;
     let is_allowed: libc::c_int = 0;

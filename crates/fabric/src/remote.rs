@@ -63,7 +63,7 @@ const RETRY_MAX: Span = Span(Span::SECOND.0);
 const RETRY_MAX_AWAITED: Span = Span(200 * Span::MILLISECOND.0);
 
 /// Why a node is unreachable that has announced its end.
-const ENDED: &str = "it was told to end";
+const ENDED: &str = "it is shutting down";
 
 /// Settings of a link to a node.
 #[derive(Clone, Debug)]

@@ -83,7 +83,7 @@ impl Barriers {
 
     /// Whether a barrier stands before this part.
     #[inline]
-    pub(crate) fn stands(&self, volume: VolumeIndex, part: u32) -> bool {
+    pub(crate) fn holds(&self, volume: VolumeIndex, part: u32) -> bool {
         self.parts[volume.0][part as usize].load(Ordering::Acquire) != 0
     }
 
@@ -205,18 +205,18 @@ mod tests {
         causes.iter().for_each(|cause| barriers.raise(VOLUME, 1, *cause));
         for (at, cause) in causes.into_iter().enumerate() {
             assert!(
-                barriers.stands(VOLUME, 1) && barriers.awaits_link(VOLUME, 1),
+                barriers.holds(VOLUME, 1) && barriers.awaits_link(VOLUME, 1),
                 "{at} are lowered"
             );
             barriers.lower(VOLUME, 1, cause);
         }
-        assert!(!barriers.stands(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1));
+        assert!(!barriers.holds(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1));
         barriers.raise(VOLUME, 1, Cause::Client);
-        assert!(barriers.stands(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1), "no link is down");
+        assert!(barriers.holds(VOLUME, 1) && !barriers.awaits_link(VOLUME, 1), "no link is down");
         assert!(
             ![(OTHER, 0), (VOLUME, 0)]
                 .into_iter()
-                .any(|(volume, part)| barriers.stands(volume, part))
+                .any(|(volume, part)| barriers.holds(volume, part))
         );
     }
 
@@ -227,9 +227,9 @@ mod tests {
         let [one, other, third] = reactors.each_ref().map(|it| barriers.join(it.message_queue()));
         barriers.open(VOLUME);
         barriers.open(VOLUME);
-        let stands = || {
+        let holds = || {
             [(OTHER, 0), (VOLUME, 0), (VOLUME, 1)]
-                .map(|(volume, part)| barriers.stands(volume, part))
+                .map(|(volume, part)| barriers.holds(volume, part))
         };
         assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [VOLUME; 2]));
         one.on_clients_checked(VOLUME);
@@ -238,8 +238,8 @@ mod tests {
         one.on_clients_checked(VOLUME);
         drop(other);
         third.on_clients_checked(VOLUME);
-        assert_eq!(stands(), [false, true, true]);
+        assert_eq!(holds(), [false, true, true]);
         third.on_clients_checked(VOLUME);
-        assert_eq!(stands(), [false; 3]);
+        assert_eq!(holds(), [false; 3]);
     }
 }

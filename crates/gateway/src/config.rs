@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::allocation::memory_budget::{MemoryBudget, SHARE_MIN};
 use tidegate_fabric::stream::{Address, BindError, ListenerAccess, Way};
 use tidegate_fabric::tls::Guard;
 use tidegate_model::cluster::{Cluster, Volume};
@@ -122,7 +122,7 @@ impl Limits {
     pub(crate) fn budget(&self, workers: usize) -> MemoryBudget {
         let part = self.all_bytes / workers.max(1);
         // The largest request has to fit, with its reply's head.
-        let large_request = PAYLOAD_MAX as usize + FLOOR;
+        let large_request = PAYLOAD_MAX as usize + SHARE_MIN;
         MemoryBudget::new(part.saturating_sub(large_request), large_request)
     }
 }

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::allocation::memory_budget::{MemoryBudget, SHARE_MIN};
 use tidegate_algo::classify::access::Denied;
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
@@ -188,7 +188,7 @@ impl Connection {
         while !self.is_leaving {
             let must_wait = match &self.phase {
                 // A client that requests lists and does not read them is not answered further.
-                Phase::Handshake(_) => self.out.len() > FLOOR,
+                Phase::Handshake(_) => self.out.len() > SHARE_MIN,
                 Phase::Serving(_) => self.is_full(&frontend.context),
             };
             if must_wait {

@@ -7,9 +7,9 @@
 //! of short requests of class medium. While the link of a kind is down, its jobs use that of class
 //! medium, or else any other ([`siblings`]). A job waits only if its node has no link that is up.
 //!
-//! **Barriers.** After a client has disappeared, its last writes may still be carried out. While a
-//! barrier ([`crate::barriers`]) stands before their parts, jobs for these parts are held; they
-//! fail if a link stays down for too long.
+//! **Barriers.** After a client has disappeared, its last writes may still be carried out. Until
+//! they are done, a barrier ([`crate::barriers`]) holds later jobs for the parts that they change.
+//! Held jobs fail if a link stays down for too long.
 
 mod siblings;
 mod there;
@@ -261,7 +261,7 @@ impl Nodes {
     /// the incarnations that it has `recorded`; where a barrier stands, it waits.
     pub(crate) fn queue(&mut self, target: Target, mut job: Job, recorded: &Recorded) {
         job.incarnation = self.known[target.volume.0].incarnation(recorded, target.part);
-        if self.barriers().stands(target.volume, target.part) {
+        if self.barriers().holds(target.volume, target.part) {
             let until = clock::now().after(self.patience);
             return self.held.push(BlockedJob { until, target, job });
         }
@@ -359,7 +359,7 @@ impl Nodes {
             return;
         }
         for held in std::mem::take(&mut self.held) {
-            match self.barriers().stands(held.target.volume, held.target.part) {
+            match self.barriers().holds(held.target.volume, held.target.part) {
                 true => self.held.push(held),
                 false => self.batch(held.target, held.job),
             }

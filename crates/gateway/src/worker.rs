@@ -337,7 +337,7 @@ impl<S: Frontend> Worker<S> {
         }
         self.list(token);
         if let Some(evicted) = self.pending.insert(token, origin) {
-            let why = "too many have not yet said what they want";
+            let why = "too many handshakes are pending";
             self.turn_away(TurnedAway::PendingQuota, &why);
             self.close(evicted);
         }
@@ -502,7 +502,7 @@ impl<S: Frontend> Worker<S> {
         while let Some((_, token)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
             let entry = client_entry(&mut self.slots, token);
             if entry.is_some_and(|entry| entry.client.is_handshaking()) {
-                let why = "it has not said what it wants in time";
+                let why = "its handshake took too long";
                 self.turn_away(TurnedAway::HandshakeTimeout, &why);
                 self.close(token);
             }

@@ -50,7 +50,7 @@ mod layout;
 mod read;
 
 pub use address::{Address, NoAddress};
-pub use data_node::{DataNode, MemoryTransport, TokenRules};
+pub use data_node::{DataNode, MemoryTransport};
 pub use identity::{
     Geometry, Label, LabelError, NoUuid, PartIdentity, SyncError, Uuid, VolumeStamp,
 };

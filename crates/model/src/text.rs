@@ -220,6 +220,22 @@ pub(crate) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str> + C
     }
 }
 
+/// The same for the name of an entry of the file's `[[table]]`, which can also be added.
+pub(crate) fn nearest_in<'a>(
+    table: &str,
+    wanted: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    let add = format!("add [[{table}]] with name = {wanted:?}");
+    match known.clone().next() {
+        None => add,
+        Some(_) => {
+            let nearest = nearest(wanted, known);
+            if nearest.ends_with('?') { nearest } else { format!("{nearest}; or {add}") }
+        }
+    }
+}
+
 /// Levenshtein distance, one row at a time.
 fn distance(a: &str, b: &str) -> usize {
     let b = b.chars().collect::<Vec<_>>();

@@ -56,6 +56,7 @@ use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 use tidegate_fabric::tls::Guard;
 use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
+pub use tidegate_onesided::data_node::TokenRules;
 use tidegate_onesided::kv::OpenError;
 
 use crate::threads;
@@ -67,6 +68,8 @@ use host::Host;
 pub struct Config {
     /// The node as the cluster file describes it.
     pub node: DataNode,
+    /// The rules by which it gives tokens out.
+    pub rules: TokenRules,
     /// The address on which it listens: that of the file, as this machine resolves it.
     pub listen: Address,
     /// The TLS guard that admits clients over TCP.
@@ -135,7 +138,7 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let Config { node, listen, guard, controller } = config;
+    let Config { node, rules, listen, guard, controller } = config;
     let _span = tracing::error_span!(parent: None, "data_node", node = node.name).entered();
     let (note, access) = match (&listen, &guard) {
         (Address::Unix(path), _) => (path.with_extension("region"), endpoint::admits()),
@@ -149,7 +152,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let listener = Listener::bind(&listen, access).map_err(StartError::Bind)?.behind(guard);
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
-    let host = Arc::new(Host::new(node, note, clock)?);
+    let host = Arc::new(Host::new(node, rules, note, clock)?);
     let reactor = Reactor::new()?;
     let waker = reactor.message_queue();
     let is_ending = Arc::new(AtomicBool::new(false));
@@ -211,7 +214,7 @@ mod tests {
              capacity = \"1k iops\"\nclient = \"1k iops\"\n{more}"
         );
         let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
-        Config { node, listen, guard: None, controller: None }
+        Config { node, rules: TokenRules::Sound, listen, guard: None, controller: None }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::classify::channel::glob;
 use tidegate_algo::onesided::Rules;
-use tidegate_model::cluster::{MemoryTransport, TokenRules};
+use tidegate_model::cluster::MemoryTransport;
 use tidegate_model::policy::{Match, Principal, RuleTarget, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
@@ -110,6 +110,27 @@ pub struct SessionSlot {
     pub client: Iops,
     /// Operations per period that are guaranteed, for now: later ones come with grants.
     pub reservation: u64,
+}
+
+/// The rules by which a data node gives tokens out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenRules {
+    /// The shipped rules, with tokens spread over the period.
+    #[default]
+    Sound,
+    /// The shipped rules, with all tokens at the beginning of the period.
+    Unpaced,
+    /// The Haechi paper's rules, literally: for experiments.
+    Paper,
+    /// Those without the conversion of tokens that idle clients leave: for experiments.
+    Basic,
+}
+
+impl TokenRules {
+    /// The shipped rules.
+    pub const fn shipped(is_paced: bool) -> Self {
+        if is_paced { Self::Sound } else { Self::Unpaced }
+    }
 }
 
 /// The rules of that name.

@@ -55,7 +55,7 @@ impl fmt::Display for Structure {
             Self::Lease => "the monitor's lease",
             Self::Capacity => "the learned capacity",
             Self::Left => "the mark of memory that was left",
-            Self::Nic => "the modelled card",
+            Self::Nic => "the NIC model's words",
             Self::Grants => "the grants",
             Self::StoreHeader => "the store's header",
             Self::BlockPool => "the store's block pool",

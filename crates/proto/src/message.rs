@@ -18,7 +18,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
+use tidegate_model::{
+    ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId, TenantId,
+};
 
 use self::cluster::NodeInfo;
 use self::counts::{GatewayCounts, GatewayPressure, PathTimes};
@@ -440,7 +442,7 @@ pub struct ChannelReport {
     /// Its name.
     pub name: String,
     /// The id of its tenant, as the controller assigned it.
-    pub tenant: u16,
+    pub tenant: TenantId,
     /// Requests that passed.
     pub operations: u64,
     /// Bytes they moved.

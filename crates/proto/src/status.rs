@@ -304,6 +304,8 @@ pub struct StageStatus {
     pub error: Option<String>,
     /// Whether it has stopped answering.
     pub is_silent: bool,
+    /// Whether its supervisor or the link to it is gone, and its programs may go on by themselves.
+    pub is_disconnected: bool,
     /// Its allocation now, for all tenants; none where it has no bound.
     pub allocated_bytes_per_second: Option<u64>,
     /// Its allocation now, for all tenants; none where it has no bound.

@@ -5,9 +5,9 @@
 //!
 //! **Mechanism.** A seed becomes a set-up, a load and a list of faults. In the *wild* periods
 //! everything happens. Then faults end, and in the *healing* periods the system recovers. In the
-//! *calm* periods every promise must be kept. The run is looked at `LOOKS` times in a period, and
-//! the first broken invariant ends it. Each [`Kind`] has its own set-ups and invariants; its module
-//! lists them. The same seed gives the same run, to the last event ([`check`]).
+//! *calm* periods every promise must be kept. The run is inspected `INSPECTIONS` times in a period,
+//! and the first broken invariant ends it. Each [`Kind`] has its own set-ups and invariants; its
+//! module lists them. The same seed gives the same run, to the last event ([`check`]).
 
 mod bricks;
 mod cluster;
@@ -25,7 +25,7 @@ use std::thread;
 
 use crate::one_sided::faults::OneSidedTrial;
 use crate::time::Picoseconds;
-use crate::trial::{LOOKS, Look, Phases, Trial};
+use crate::trial::{INSPECTIONS, Inspection, Phases, Trial};
 use bricks::BrickTrial;
 use cluster::ClusterTrial;
 use data_nodes::DataNodeTrial;
@@ -117,12 +117,12 @@ pub fn check(kind: Kind, seed: u64) -> Result<u64, Violation> {
 
 fn run(mut trial: impl Trial) -> Result<u64, (Picoseconds, String)> {
     let Phases { period, wild, heal, calm } = trial.phases();
-    let interval = Picoseconds::from(period).0 / LOOKS;
-    for number in 1..=(wild + heal + calm) * LOOKS {
-        let is_calm = (number - 1) / LOOKS >= wild + heal;
-        let look = Look { part: number % LOOKS, is_calm };
+    let interval = Picoseconds::from(period).0 / INSPECTIONS;
+    for number in 1..=(wild + heal + calm) * INSPECTIONS {
+        let is_calm = (number - 1) / INSPECTIONS >= wild + heal;
+        let inspection = Inspection { part: number % INSPECTIONS, is_calm };
         let result = trial.run_until(Picoseconds(interval * number));
-        result.and_then(|()| trial.inspect(look)).map_err(|what| (trial.now(), what))?;
+        result.and_then(|()| trial.inspect(inspection)).map_err(|what| (trial.now(), what))?;
     }
     Ok(trial.trace())
 }

@@ -4,8 +4,8 @@ use tidegate_model::Span;
 
 use crate::time::Picoseconds;
 
-/// Looks at a run in a period.
-pub(crate) const LOOKS: u64 = 20;
+/// Inspections of a run in a period.
+pub(crate) const INSPECTIONS: u64 = 20;
 
 /// The phases of a run, in periods of this length.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +26,10 @@ impl Phases {
     }
 }
 
-/// Which look at a run this is.
+/// The moment of an inspection of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    /// The parts of the period that have passed, of [`LOOKS`]; zero at its end.
+pub(crate) struct Inspection {
+    /// The parts of the period that have passed, of [`INSPECTIONS`]; zero at its end.
     pub(crate) part: u64,
     /// Whether the period is a calm one.
     pub(crate) is_calm: bool,
@@ -51,7 +51,7 @@ pub(crate) trait Trial {
     ///
     /// # Errors
     /// A broken invariant.
-    fn inspect(&mut self, look: Look) -> Result<(), String>;
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String>;
 
     /// A number that differs between runs that differ.
     fn trace(&self) -> u64;

@@ -1,6 +1,6 @@
 //! The agent that writes a segment. It talks to the controller, writes rules and rates into the
-//! segment, reads the segment's counters, and clears up after processes that died. What to do is
-//! decided by the machine of a stage ([`tidegate_proto::stage`]); this module does it.
+//! segment, reads the segment's counters, and clears up after processes that died. The
+//! machine of a stage ([`tidegate_proto::stage`]) decides, and this module carries it out.
 //!
 //! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
 //! [`StageAgent`] runs it on a thread for a program that uses the library.
@@ -18,7 +18,7 @@ use tidegate_algo::classify::channel::WORDS_MAX;
 use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
 use tidegate_algo::scheduling::queue::QueueState;
 use tidegate_algo::shaping::token_bucket::{RATE_UNLIMITED, RateLease};
-use tidegate_fabric::place::default_socket;
+use tidegate_fabric::default_paths::default_socket;
 #[cfg(feature = "tls")]
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::unix::MessageLink;
@@ -84,13 +84,13 @@ impl Default for Settings {
 
 /// Where the controller of a stage listens.
 #[derive(Debug)]
-enum Place {
+enum ControllerAddress {
     Socket(PathBuf),
     #[cfg(feature = "tls")]
     Remote(Way),
 }
 
-impl Place {
+impl ControllerAddress {
     fn of(settings: &Settings) -> Self {
         #[cfg(feature = "tls")]
         if let Some(way) = &settings.remote {
@@ -109,7 +109,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ControllerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -128,7 +128,7 @@ const LEAVE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) struct Driver {
     segment: Arc<Segment>,
     machine: Machine,
-    place: Place,
+    address: ControllerAddress,
     link: Option<MessageLink<ToStage>>,
     census: Census,
     last_check: Time,
@@ -155,7 +155,7 @@ impl Driver {
         Self {
             machine: Machine::new(now, info, settings.layered),
             segment,
-            place: Place::of(settings),
+            address: ControllerAddress::of(settings),
             link: None,
             census: Census::default(),
             last_check: Time::ZERO,
@@ -270,7 +270,7 @@ impl Driver {
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                format!("nobody listens at {}", self.place)
+                format!("no controller listens at {}", self.address)
             }
             _ => error.to_string(),
         };
@@ -281,7 +281,7 @@ impl Driver {
     fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             let sent = match output {
-                Output::Connect => match self.place.connect() {
+                Output::Connect => match self.address.connect() {
                     Ok(link) => {
                         self.link = Some(link);
                         self.machine.on_connected(kernel_time());
@@ -364,7 +364,7 @@ impl Driver {
     fn close(&mut self) {
         #[cfg(feature = "tls")]
         if self.machine.has_ended()
-            && matches!(self.place, Place::Remote(_))
+            && matches!(self.address, ControllerAddress::Remote(_))
             && let Some(link) = self.link.take()
         {
             link.leave(LEAVE_PATIENCE);

@@ -69,7 +69,7 @@ pub const BYPASSES: [(Bypass, &str, &str); 18] = [
         "unreachable",
         "it may not open the shim or the segment; start `tidegate run` as that user, in that root",
     ),
-    (Bypass::Unreadable, "unreadable", "let whoever runs its file also read it"),
+    (Bypass::Unreadable, "unreadable", "make the program's file readable for the user who runs it"),
     (
         Bypass::Refused,
         "refused",

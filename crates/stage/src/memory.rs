@@ -93,7 +93,8 @@ const NAP: Span = Span(20_000);
 /// Blocks to take from the store at a time, at most.
 const EXTENT: u32 = 64;
 
-const _: () = assert!(region_layout::SESSION_SLOTS <= kv::HOLDERS, "a store knows all seats");
+const _: () =
+    assert!(region_layout::SESSION_SLOTS <= kv::HOLDERS, "a store knows all session slots");
 
 /// For how many periods a block rests.
 const REST: u64 = 2;

@@ -159,7 +159,7 @@ pub(super) fn report() -> StageReport {
     let waiting = vec![(3, 1), (9, 20)];
     let channel = ChannelReport {
         name: "kv".into(),
-        tenant: 1,
+        tenant: TenantId(1),
         operations: 10,
         bytes: 40_960,
         waited_ns: 5_000,

@@ -61,7 +61,7 @@ pub(super) const TARGETS: &[MutantTarget] = &[
         package: "fabric",
         files: &[
             "crates/fabric/src/memory/handover.rs",
-            "crates/fabric/src/place.rs",
+            "crates/fabric/src/default_paths.rs",
             "crates/fabric/src/socket/address.rs",
             "crates/fabric/src/tls/identity.rs",
             "crates/fabric/src/tls/words.rs",

@@ -51,6 +51,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("spot", "location"),
     ("steward", "agent"),
     ("stretch", "window, interval"),
+    ("switchboard", "receiver"),
     ("tally", "counters"),
     ("tell", "report, send"),
     ("terms", "parameters"),

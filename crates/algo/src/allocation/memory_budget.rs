@@ -12,7 +12,7 @@
 //! # Mechanism
 //! A request is admitted if one of these holds:
 //!
-//! - *floor*: the client's load with it is at most [`FLOOR`];
+//! - *floor*: the client's load with it is at most [`SHARE_MIN`];
 //! - *share*: the client's load with it is at most its share, `limit / clients` but at most half of
 //!   the limit, and the load of all clients with it is at most the limit, without the large
 //!   request;
@@ -24,12 +24,12 @@
 //! waits until its other requests are done, and then until no other large request is in flight.
 //!
 //! # Bound
-//! `limit + large_limit + clients * FLOOR` bytes. Bytes that a client has sent and the gateway has
-//! not parsed come on top; the gateway bounds them by its read buffer.
+//! `limit + large_limit + clients * SHARE_MIN` bytes. Bytes that a client has sent and the gateway
+//! has not parsed come on top; the gateway bounds them by its read buffer.
 
 /// Memory that each client may use whatever other clients do, in bytes: sixteen requests of 4 KiB.
 /// Chosen by hand.
-pub const FLOOR: usize = 64 << 10;
+pub const SHARE_MIN: usize = 64 << 10;
 
 /// The memory of one worker's clients.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl MemoryBudget {
         self.used
     }
 
-    /// The bytes that all clients may take up, besides the [`FLOOR`] of each.
+    /// The bytes that all clients may take up, besides the [`SHARE_MIN`] of each.
     pub const fn capacity(&self) -> usize {
         self.limit.saturating_add(self.large_limit)
     }
@@ -93,16 +93,16 @@ impl MemoryBudget {
         self.used.saturating_sub(self.large_used)
     }
 
-    /// The bytes that one client may take up, at least [`FLOOR`].
+    /// The bytes that one client may take up, at least [`SHARE_MIN`].
     pub fn share(&self) -> usize {
-        (self.limit / self.clients.max(2)).max(FLOOR)
+        (self.limit / self.clients.max(2)).max(SHARE_MIN)
     }
 
     /// Whether `client`, which has this load, may have a request of `size` bytes. A request above
     /// the share becomes the large request.
     pub fn admits(&mut self, client: u64, load: usize, size: usize) -> bool {
         let (share, wanted) = (self.share(), load.saturating_add(size));
-        if wanted <= FLOOR {
+        if wanted <= SHARE_MIN {
             return true;
         }
         if size <= share {
@@ -121,7 +121,7 @@ impl MemoryBudget {
     pub fn headroom(&self, load: usize) -> usize {
         let common = self.limit.saturating_sub(self.common());
         let share = self.share().saturating_sub(load).min(common);
-        share.max(FLOOR.saturating_sub(load))
+        share.max(SHARE_MIN.saturating_sub(load))
     }
 
     /// Whether a reply of `size` bytes has to be dropped, whose size was not known when it was
@@ -132,20 +132,20 @@ impl MemoryBudget {
         let most = self.share().max(self.large_limit);
         wanted > most
             || (self.common().saturating_add(size) > self.limit && wanted > self.share())
-            || (used > self.limit + self.large_limit && wanted > FLOOR)
+            || (used > self.limit + self.large_limit && wanted > SHARE_MIN)
     }
 
     /// The charge of `client` was `before` bytes and is `now` bytes. A client that has at most
-    /// [`FLOOR`] bytes left no longer has the large request.
+    /// [`SHARE_MIN`] bytes left no longer has the large request.
     pub fn charge(&mut self, client: u64, before: usize, now: usize) {
         self.used = (self.used + now).saturating_sub(before);
         self.released += before.saturating_sub(now);
         if self.large == Some(client) {
             // Load beyond `large_limit`, with a larger share, counts like any other load.
             self.large_used = if now > self.large_limit { self.large_limit } else { now };
-            if now <= FLOOR {
+            if now <= SHARE_MIN {
                 (self.large, self.large_used) = (None, 0);
-                self.released += FLOOR;
+                self.released += SHARE_MIN;
             }
         }
     }
@@ -169,7 +169,7 @@ impl MemoryBudget {
     /// Whether the clients that wait are to be checked again, because memory was released. If so,
     /// none of them waits any more.
     pub fn resumes(&mut self) -> bool {
-        let resumes = self.waiting > 0 && self.released >= FLOOR;
+        let resumes = self.waiting > 0 && self.released >= SHARE_MIN;
         if resumes {
             (self.waiting, self.released) = (0, 0);
         }
@@ -196,13 +196,13 @@ mod tests {
         assert!(budget.admits(1, 0, 8 << 20));
         budget.charge(1, 0, 8 << 20);
         assert!(!budget.admits(1, 8 << 20, 1), "its share is used up");
-        assert!(budget.admits(2, 0, 32 << 20), "the large lane");
+        assert!(budget.admits(2, 0, 32 << 20), "the large request");
         budget.charge(2, 0, 32 << 20);
-        assert!(!budget.admits(3, 0, 32 << 20), "the large lane is taken");
-        assert!(budget.admits(3, 0, 1 << 20), "what is in the lane keeps nobody out");
+        assert!(!budget.admits(3, 0, 32 << 20), "one large request at a time");
+        assert!(budget.admits(3, 0, 1 << 20), "a large request keeps no other client out");
         budget.charge(4, 0, LIMIT - (8 << 20));
         assert!(!budget.admits(3, 0, 1 << 20), "the limit is reached");
-        assert!(budget.admits(3, 0, FLOOR), "there is always the floor");
+        assert!(budget.admits(3, 0, SHARE_MIN), "there is always the floor");
         budget.wait();
         assert!(!budget.resumes());
         budget.charge(2, 32 << 20, 0);
@@ -219,7 +219,7 @@ mod tests {
         assert!(budget.overflows(8 << 20, 1));
         assert!(!budget.overflows(7 << 20, 1 << 20), "a client within its share is served");
         budget.charge(1, LIMIT, LIMIT + LARGE_LIMIT);
-        assert!(budget.overflows(FLOOR, 1) && !budget.overflows(0, FLOOR));
+        assert!(budget.overflows(SHARE_MIN, 1) && !budget.overflows(0, SHARE_MIN));
     }
 
     #[test]
@@ -231,27 +231,27 @@ mod tests {
         assert!(!budget.overflows(8 << 20, 1) && budget.overflows(8 << 20, 2));
         // Everything is used up, and not more: so is one above the floor.
         budget.charge(1, LIMIT - 1, LIMIT + LARGE_LIMIT - 1);
-        assert!(!budget.overflows(FLOOR, 1) && budget.overflows(FLOOR, 2));
+        assert!(!budget.overflows(SHARE_MIN, 1) && budget.overflows(SHARE_MIN, 2));
     }
 
     #[test]
     fn waiting_clients_are_checked_again_once_a_floor_of_memory_is_released() {
         let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
         budget.enter();
-        budget.charge(1, 0, 4 * FLOOR);
-        budget.release(FLOOR);
-        assert!(!budget.is_contended() && !budget.resumes(), "nobody waits");
+        budget.charge(1, 0, 4 * SHARE_MIN);
+        budget.release(SHARE_MIN);
+        assert!(!budget.is_contended() && !budget.resumes(), "no client waits");
         budget.wait();
         assert!(budget.is_contended() && budget.resumes(), "it was released meanwhile");
         assert!(!budget.is_contended() && !budget.resumes(), "and is looked at once");
         // Bytes count whether they are released at once or one by one, by clients that stay or go.
         budget.wait();
-        budget.charge(1, 4 * FLOOR, 4 * FLOOR - 7);
-        budget.release(FLOOR - 8);
+        budget.charge(1, 4 * SHARE_MIN, 4 * SHARE_MIN - 7);
+        budget.release(SHARE_MIN - 8);
         assert!(!budget.resumes());
         budget.release(1);
         assert!(budget.resumes());
-        assert_eq!(budget.used(), 2 * FLOOR, "what was taken less what was released");
+        assert_eq!(budget.used(), 2 * SHARE_MIN, "what was taken less what was released");
     }
 
     #[test]
@@ -291,13 +291,13 @@ mod tests {
                 budget.charge(client as u64, load, next);
                 loads[client] = next;
                 prop_assert_eq!(budget.used(), loads.iter().sum::<usize>());
-                prop_assert!(budget.used() <= LIMIT + LARGE_LIMIT + clients * FLOOR);
+                prop_assert!(budget.used() <= LIMIT + LARGE_LIMIT + clients * SHARE_MIN);
                 // A client without load may always request something, and no client needs more
                 // memory than there is for the floor.
                 let idle = loads.iter().position(|load| *load == 0);
                 if let Some(idle) = idle {
-                    prop_assert!(budget.admits(idle as u64, 0, FLOOR));
-                    prop_assert!(budget.headroom(0) >= FLOOR);
+                    prop_assert!(budget.admits(idle as u64, 0, SHARE_MIN));
+                    prop_assert!(budget.headroom(0) >= SHARE_MIN);
                 }
             }
         }

@@ -10,14 +10,14 @@
 //! has more of them than capacity (a *weak* excess: the server is *overloaded*).
 //!
 //! # Model
-//! An allocation without strong excess is *prudent*. Of those, the *effective capacity* counts:
-//! the sum over the servers of the smaller of capacity and tokens. The best there is is the value
-//! of a maximum flow from buckets through demands to servers. The paper (Y. Peng, Q. Liu, P.
+//! An allocation without strong excess is *prudent*. Its value is its *effective capacity*: the sum
+//! over the servers of the smaller of capacity and tokens. The optimum is the value of a maximum
+//! flow from buckets through demands to servers. The paper (Y. Peng, Q. Liu, P.
 //! Varman: *Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation*, MSST
 //! 2019, §III) finds it by *shift paths*: an overloaded server gives tokens of one bucket to a
 //! server that has demand to spare for it; if that one is full, it gives as many tokens of another
-//! bucket to the next; and so on to one that has headroom. No server on the way changes what it has
-//! in sum. When there is no shift path, the allocation is optimal.
+//! bucket to the next; and so on to one that has headroom. Servers on the way keep their total
+//! number of tokens. When there is no shift path, the allocation is optimal.
 //!
 //! # Mechanism
 //! 1. *Start* (Algorithm 3): a bucket's tokens in proportion to its demands, in integers by largest
@@ -27,8 +27,8 @@
 //!    here.
 //! 3. *Shift* (Algorithm 5): servers get a *level*, their distance from a server with headroom;
 //!    then tokens move along paths that go down a level with each step, until there is no such
-//!    path; and again. A path that is left is longer than those of the round before, so there are
-//!    fewer rounds than servers. The token movement map of Algorithm 4 has an entry for any two
+//!    path; then levels are computed anew. Each round leaves only longer paths, so there are fewer
+//!    rounds than servers. The token movement map of Algorithm 4 has an entry for any two
 //!    servers and a bucket; here it is never made. An entry of it is
 //!    `min(tokens here, spare demand there)`, which is computed from two shares of one bucket
 //!    when needed. Instead the solver makes a list of each server's shares, when it first needs

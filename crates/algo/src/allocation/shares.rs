@@ -103,7 +103,7 @@ impl Shares {
     /// # Panics
     /// If no class has a weight.
     pub fn new(capacity: Rate, weights: [u32; CLASSES], idle: Span) -> Self {
-        assert!(weights.iter().any(|weight| *weight > 0), "a link of which nobody has a part");
+        assert!(weights.iter().any(|weight| *weight > 0), "a link without a share");
         let parts = weights.map(|weight| GroupShare { weight, active: 0 }).to_vec();
         let (flows, awake) = (Vec::new(), Vec::new());
         Self { capacity, parts, idle, flows, awake, others: None }

@@ -8,12 +8,12 @@
 //! # Mechanism
 //! A request over the bound is *slow*. It lowers the limit by an eighth, to one at least, or by
 //! half if it took twice the bound, unless it was at the device already when the limit was lowered
-//! last. A limit above what was there is that much first, so a device that is far too full is
-//! brought down by a few requests. Each *quick* request, while the limit keeps others back, raises
-//! it by as much as one in [`SLOW_PART`] slow requests takes away. So about one in [`SLOW_PART`]
-//! is slow at rest: a percentile is bounded, and one slow request has an effect at once. After
-//! [`EASY`] quick requests in a row the steps up double, and again after as many more: of a limit
-//! of 1 that has become needless, 32 are made by some 2,000 requests.
+//! last. A limit that is higher than the number of requests at the device first falls to that
+//! number, so a few slow requests relieve a device that is far too full. Each *quick* request,
+//! while the limit keeps others back, raises it by as much as one in [`SLOW_PART`] slow requests
+//! takes away. So about one in [`SLOW_PART`] is slow at rest: a percentile is bounded, and one slow
+//! request has an effect at once. After [`EASY`] quick requests in a row the steps up double, and
+//! again after as many more: a limit of 1 that is no longer needed is 32 some 2,000 requests later.
 //!
 //! Slow requests come in groups: where all requests at a device are limited, those that were there
 //! as the limit was lowered are late together. Each of these delays the next step up by

@@ -317,8 +317,8 @@ impl BudgetSearch {
         self.rates(&self.mix, 1.0)
     }
 
-    /// The estimate for requests as they come in `now`, a later state of this search. What it
-    /// differs by from that of `now` is a change of the device, not of its requests.
+    /// The estimate for requests as they come in `now`, a later state of this search. Its
+    /// difference from that of `now` is a change of the device, not of its requests.
     pub fn capacity_as(&self, now: &Self) -> DeviceRates {
         self.rates(&now.mix, 1.0)
     }

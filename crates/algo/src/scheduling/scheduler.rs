@@ -475,7 +475,8 @@ impl<J> Scheduler<J> {
             Phase::Urgent | Phase::Reserved => Some(self.reserved_start(phase, index)),
             _ => self.fair_start(phase.class(), index),
         };
-        let (heap, at) = (&mut self.fair_queues[phase as usize].heap, &mut self.at[phase.place()]);
+        let (heap, at) =
+            (&mut self.fair_queues[phase as usize].heap, &mut self.at[phase.heap_index()]);
         match start_tag {
             Some(start_tag) => heap.replace(0, start_tag, at),
             None => {

@@ -286,7 +286,7 @@ impl ShardHeads {
     /// # Panics
     /// If there are none, or more than [`SHARDS_MAX`].
     pub fn new(count: usize) -> Self {
-        assert!((1..=SHARDS_MAX).contains(&count), "1 to {SHARDS_MAX} lanes, not {count}");
+        assert!((1..=SHARDS_MAX).contains(&count), "1 to {SHARDS_MAX} shards, not {count}");
         let turns = Arc::new(ClassTurns::new(count));
         Self { shown: (0..count).map(|_| PublishedShard::idle()).collect(), turns }
     }

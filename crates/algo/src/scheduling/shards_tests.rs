@@ -284,7 +284,7 @@ proptest! {
             let scheduler = &mut world.schedulers[shard];
             scheduler.observe(&others);
             let Some(next) = scheduler.pop_beside(NOW, &others) else {
-                return Err(TestCaseError::fail("it is this lane's turn"));
+                return Err(TestCaseError::fail("it is this shard's turn"));
             };
             world.shard_heads.show(shard, &scheduler.shard_head());
             let left = |(tenant, count): (usize, &(u64, u64))| count.0.min(30) > served[tenant];
@@ -411,7 +411,7 @@ proptest! {
                         break;
                     }
                     visits += 1;
-                    prop_assert!(visits <= shards, "nobody is next");
+                    prop_assert!(visits <= shards, "no request is next");
                 }
             }
         }

@@ -492,7 +492,11 @@ mod tests {
     fn left_over_tokens_are_carried_up_to_the_burst() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
         let full = 504 * K;
-        assert_eq!(bucket.level(Time::ZERO), full as i64, "all but what lanes may have");
+        assert_eq!(
+            bucket.level(Time::ZERO),
+            full as i64,
+            "all but the tokens that shards may cache"
+        );
         assert_eq!(goes(&bucket, full, 0), 0);
         assert!(bucket.level(Time(SECOND / 4)).abs_diff(25 * K as i64) <= 1, "rounded down");
         assert_eq!(bucket.level(Time(SECOND * 9)), full as i64);
@@ -526,7 +530,11 @@ mod tests {
     fn takers_that_do_not_read_the_clock_take_no_more_than_the_burst() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
         for shard in 0..SHARDS {
-            assert_eq!(bucket.take_in(shard, 1, || Time::ZERO), Take::Granted, "it takes a loan");
+            assert_eq!(
+                bucket.take_in(shard, 1, || Time::ZERO),
+                Take::Granted,
+                "its shard caches tokens"
+            );
         }
         // The bucket is full again, and the first takers have not noticed yet.
         let now = Time(SECOND * 9);
@@ -549,7 +557,7 @@ mod tests {
         extern crate std;
         for round in 1..=200 {
             let bucket = &TokenBucket::new(100 * K, 512 * K, Time::ZERO);
-            assert_eq!(goes(bucket, 1, 0), 0, "this one takes a loan");
+            assert_eq!(goes(bucket, 1, 0), 0, "its shard caches tokens");
             let now = Time(SECOND * round * 9);
             let granted = std::thread::scope(|scope| {
                 // Two use one shard.
@@ -568,7 +576,7 @@ mod tests {
     #[test]
     fn new_parameters_hold_at_once() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
-        assert_eq!(goes(&bucket, 1, 0), 0, "this one takes a loan");
+        assert_eq!(goes(&bucket, 1, 0), 0, "its shard caches tokens");
         assert_eq!(bucket.take_in(0, 9, || panic!("this one does not look")), Take::Granted);
         bucket.configure(100 * K, 512 * K, Time::ZERO);
         assert_eq!(bucket.level(Time::ZERO), 504 * K as i64 - 10, "it was called in");

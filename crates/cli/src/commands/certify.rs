@@ -11,7 +11,7 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 use serde::Serialize;
-use tidegate_fabric::place::default_state;
+use tidegate_fabric::default_paths::default_state;
 use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
 use tidegate_fabric::trusted::{FILE_MODE, Folder, Purpose, Secrecy, TrustError, TrustProblem};
 use tidegate_model::Cluster;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_algo::allocation::admission::{self, Refusal, Shortage, Unkept};
-use tidegate_fabric::place::default_state;
+use tidegate_fabric::default_paths::default_state;
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
 use tidegate_model::{Bytes, Iops, Policy, Span};

@@ -17,8 +17,8 @@ use tidegate_console::table::Table;
 
 /// Show by which rule each node of a cluster decides who is next, or choose another rule
 ///
-/// Requests that wait stay where they are, and only their order changes. What is chosen holds until
-/// it is taken back with --default, also when a node or the controller is started again.
+/// Requests that wait stay where they are, and only their order changes. The choice holds until it
+/// is taken back with --default, also when a node or the controller is started again.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "\
 tidegate scheduler

@@ -16,7 +16,7 @@ use tidegate_algo::classify::access;
 use tidegate_controller::{
     Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };
-use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_fabric::default_paths::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::{Folder, Purpose, TrustProblem, trust_owner, user_number};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tidegate_fabric::place::default_state;
+use tidegate_fabric::default_paths::default_state;
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{self, Cluster, Uuid};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport};

@@ -51,7 +51,8 @@ pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(Str
 /// Warns of daemons that are disconnected or do not answer.
 fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     let nodes = cluster.nodes.iter().map(|node| {
-        let stopped = "it serves as it was told last; see whether its process is stopped";
+        let stopped =
+            "it serves under its last policy and counts; see whether its process is stopped";
         ("node", &node.name, PeerHealth::of_node(node), stopped)
     });
     let gateways = cluster.gateways.iter().map(|gateway| {

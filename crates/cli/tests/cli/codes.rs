@@ -53,6 +53,15 @@ fn an_invalid_command_line_is_refused() {
     insta::assert_snapshot!(all.join("\n"));
 }
 
+#[test]
+fn usage_shows_no_option_of_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = tidegate(directory.path());
+    let output = command.arg("explain").env("TIDEGATE_SOCKET", "a.sock").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("Usage: tidegate explain ") && !text.contains("--socket"), "{text}");
+}
+
 /// A socket in the environment is no second choice: it is there for all other commands.
 #[test]
 fn a_program_has_one_controller() {

@@ -219,8 +219,8 @@ impl Model {
         slot.saturating_mul(bytes) / u64::from(SLOT)
     }
 
-    /// Gives the next operation a place in the shared stage.
-    fn place(&mut self) {
+    /// Schedules the next operation in the shared stage.
+    fn schedule(&mut self) {
         let QueuedPost { post, at: arrival } = self.queue[self.placed];
         let share = self.share(&post.operation, self.word(TOTAL));
         let through = |busy: u64| busy.max(arrival).saturating_add(share);
@@ -261,7 +261,7 @@ impl RemoteMemory for Model {
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
         let (now, first) = (now.0.saturating_mul(PARTS), done.len());
         while self.placed < self.flushed && self.queue[self.placed].at <= now {
-            self.place();
+            self.schedule();
         }
         while self.placed > 0 && self.queue[0].at <= now {
             let Some(QueuedPost { post, .. }) = self.queue.pop_front() else { break };

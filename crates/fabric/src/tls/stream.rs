@@ -105,7 +105,9 @@ impl TlsStream {
 
     /// As [`crate::stream::Stream::receive`]. With an empty buffer it only advances the handshake.
     pub(crate) fn receive(self: &Arc<Self>, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.with(|state| state.receive(self, &mut Room { slices, index: 0, filled: 0, count: 0 }))
+        self.with(|state| {
+            state.receive(self, &mut ReadTarget { slices, index: 0, filled: 0, count: 0 })
+        })
     }
 
     /// As [`crate::stream::Stream::send`].
@@ -247,23 +249,27 @@ impl Drop for TlsStream {
 }
 
 impl TlsState {
-    fn receive(&mut self, stream: &TlsStream, room: &mut Room<'_, '_>) -> io::Result<usize> {
+    fn receive(
+        &mut self,
+        stream: &TlsStream,
+        target: &mut ReadTarget<'_, '_>,
+    ) -> io::Result<usize> {
         let _ = self.write(stream);
         let holds_input = self.holds_input();
-        room.fill(&mut self.conn);
+        target.fill(&mut self.conn);
         if !self.incoming.is_empty() {
             let incoming = std::mem::take(&mut self.incoming);
-            self.decrypt(stream, &incoming, room);
+            self.decrypt(stream, &incoming, target);
         }
         // A caller who reads as long as the stream holds something comes to an end.
         if !holds_input {
-            self.read(stream, room);
+            self.read(stream, target);
         }
         // An answer to a message of the protocol.
         let _ = self.write(stream);
-        match (room.count, &self.broken) {
+        match (target.count, &self.broken) {
             (0, Some(reason)) => Err(reason.into()),
-            (0, None) if !self.has_ended && !room.is_full() => {
+            (0, None) if !self.has_ended && !target.is_full() => {
                 Err(io::ErrorKind::WouldBlock.into())
             }
             (count, _) => Ok(count),
@@ -271,16 +277,16 @@ impl TlsState {
     }
 
     /// Reads from the socket what is there, or as much as there is room for.
-    fn read(&mut self, stream: &TlsStream, room: &mut Room<'_, '_>) {
+    fn read(&mut self, stream: &TlsStream, target: &mut ReadTarget<'_, '_>) {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(CHUNK, 0);
             for _ in 0..READS_MAX {
-                let most = (room.left() + OVERHEAD).min(CHUNK);
+                let most = (target.left() + OVERHEAD).min(CHUNK);
                 match stream.socket.receive(&mut [IoSliceMut::new(&mut scratch[..most])]) {
                     Ok(0) => self.end(stream, words::cut(self.is_handshaking)),
                     Ok(count) => {
-                        self.decrypt(stream, &scratch[..count], room);
-                        if count < most || room.count > 0 && room.is_full() {
+                        self.decrypt(stream, &scratch[..count], target);
+                        if count < most || target.count > 0 && target.is_full() {
                             break;
                         }
                     }
@@ -295,13 +301,13 @@ impl TlsState {
     }
 
     /// Takes ciphertext in, as far as there is room for its content.
-    fn decrypt(&mut self, stream: &TlsStream, mut bytes: &[u8], room: &mut Room<'_, '_>) {
+    fn decrypt(&mut self, stream: &TlsStream, mut bytes: &[u8], target: &mut ReadTarget<'_, '_>) {
         while !bytes.is_empty() && !self.is_over() && !has_plaintext(&mut self.conn) {
             let processed = match self.conn.read_tls(&mut bytes) {
                 Ok(_) => self.conn.process_new_packets().map_err(|error| words::of(&error)),
                 Err(error) => Err(words::broken(&error)),
             };
-            room.fill(&mut self.conn);
+            target.fill(&mut self.conn);
             match processed {
                 Ok(processed) => self.has_ended = processed.peer_has_closed(),
                 Err(error) => self.end(stream, error),
@@ -360,12 +366,12 @@ impl TlsState {
     /// The error of the socket, or the reason of the end that the peer has given before it.
     fn explain(&mut self, stream: &TlsStream, error: io::Error) -> io::Error {
         if is_departure(&error) && self.broken.is_none() {
-            let mut room = Room { slices: &mut [], index: 0, filled: 0, count: 0 };
+            let mut target = ReadTarget { slices: &mut [], index: 0, filled: 0, count: 0 };
             let mut chunk = vec![0; CHUNK];
             if let Ok(count) = stream.socket.receive(&mut [IoSliceMut::new(&mut chunk)]) {
                 let mut incoming = std::mem::take(&mut self.incoming);
                 incoming.extend_from_slice(&chunk[..count]);
-                self.decrypt(stream, &incoming, &mut room);
+                self.decrypt(stream, &incoming, &mut target);
             }
         }
         self.broken.as_ref().map_or(error, io::Error::from)
@@ -426,7 +432,7 @@ fn is_departure(error: &io::Error) -> bool {
 }
 
 /// The caller's memory for decrypted bytes.
-struct Room<'a, 'b> {
+struct ReadTarget<'a, 'b> {
     slices: &'a mut [IoSliceMut<'b>],
     /// The slice that is filled next, and how much of it is.
     index: usize,
@@ -435,7 +441,7 @@ struct Room<'a, 'b> {
     count: usize,
 }
 
-impl Room<'_, '_> {
+impl ReadTarget<'_, '_> {
     /// Takes decrypted bytes, as far as they fit.
     fn fill(&mut self, conn: &mut Connection) {
         while let Some(slice) = self.slices.get_mut(self.index) {

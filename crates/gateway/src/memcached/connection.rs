@@ -8,7 +8,7 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::allocation::memory_budget::{MemoryBudget, SHARE_MIN};
 use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -139,7 +139,7 @@ impl Connection {
             // Until a reply has come their length is unknown.
             is_long: true,
             shorts: SHORTS - 1,
-            input_max: FLOOR,
+            input_max: SHARE_MIN,
             is_pending: false,
             charged: 0,
             moved: 0,
@@ -170,7 +170,7 @@ impl Connection {
 
     /// Reports the memory in use to the budget.
     fn settle(&mut self, budget: &mut MemoryBudget) {
-        let input = if self.input_max > FLOOR { self.input_max } else { self.held.len() };
+        let input = if self.input_max > SHARE_MIN { self.input_max } else { self.held.len() };
         let now = self.load() + input;
         budget.charge(self.token, self.charged, now);
         self.charged = now;
@@ -185,9 +185,12 @@ impl Connection {
                 true => self.input_max = wanted,
                 false => self.is_pending = true,
             }
-        } else if self.held.len() <= FLOOR && self.needed <= FLOOR && self.input_max > FLOOR {
-            self.input_max = FLOOR;
-            self.held.shrink_to(FLOOR);
+        } else if self.held.len() <= SHARE_MIN
+            && self.needed <= SHARE_MIN
+            && self.input_max > SHARE_MIN
+        {
+            self.input_max = SHARE_MIN;
+            self.held.shrink_to(SHARE_MIN);
         }
     }
 
@@ -215,7 +218,7 @@ impl Connection {
     /// Whether it may send requests now. If its requests have to use the other link from here on,
     /// those in flight have to complete first.
     fn has_way(&mut self) -> bool {
-        let is_long = self.shorts < SHORTS || self.input_max > FLOOR;
+        let is_long = self.shorts < SHORTS || self.input_max > SHARE_MIN;
         if is_long != self.is_long && self.bytes == 0 {
             self.is_long = is_long;
         }

@@ -373,8 +373,8 @@ fn a_long_value_has_its_memory_from_its_head_to_its_end() {
     scene.client.make_progress(&mut scene.frontend).unwrap();
     let at_nodes = (128 << 10) + EXPECTED;
     assert_eq!((scene.client.charge().all, scene.client.charge().at_nodes), (at_nodes, at_nodes));
-    assert_eq!((scene.client.held.len(), scene.client.input_max), (0, FLOOR));
-    assert!(scene.client.held.capacity() <= FLOOR);
+    assert_eq!((scene.client.held.len(), scene.client.input_max), (0, SHARE_MIN));
+    assert!(scene.client.held.capacity() <= SHARE_MIN);
     scene.answers(jobs.remove(0), Ok(b"STORED\r\n"));
     assert_eq!((scene.replies().as_str(), scene.client.charge().all), ("STORED\r\n", 0));
 }

@@ -66,7 +66,7 @@ impl Nodes {
                 let parts = &there.parts;
                 let may_pass = |job: &Job| {
                     let (volume, part) = &parts[job.part.index()];
-                    !barriers.stands(*volume, part.index)
+                    !barriers.holds(*volume, part.index)
                 };
                 let is_refused = |job: &mut Job| {
                     let (volume, part) = &parts[job.part.index()];

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use tidegate_algo::allocation::connection_quota::QuotaExceeded;
-use tidegate_algo::allocation::memory_budget::FLOOR;
+use tidegate_algo::allocation::memory_budget::SHARE_MIN;
 use tidegate_model::Origin;
 
 use super::{Charge, Client, Frontend, Worker, client_entry};
@@ -95,7 +95,7 @@ impl<S: Frontend> Worker<S> {
             let Charge { all, at_nodes, moved } = entry.client.charge();
             let is_slow = moved.saturating_sub(entry.moved) < STALL_BYTES;
             entry.moved = moved;
-            let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
+            let is_stalled = is_contended && is_slow && all - at_nodes > SHARE_MIN;
             if is_stalled && entry.is_stalled {
                 self.context.counts.turn_away(TurnedAway::MemoryBudget);
                 let why = format!(

@@ -144,6 +144,6 @@ pub(super) fn rows(
     let row = Row::less(BENCH, case, "%", median).between(least, most);
     report(row.promised(PROCESSOR_PERCENT).noted(note));
     let traffic = idle.status()?.cluster.map(|cluster| cluster.traffic.bytes as f64);
-    report(Row::less(BENCH, "the same: said in a period about tokens", "B", traffic));
+    report(Row::less(BENCH, "the same: messages about tokens in a period", "B", traffic));
     Ok(())
 }

@@ -30,7 +30,7 @@ use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
 use jobs::FioFigures;
-use setups::{Capacity, PathSetup, Place};
+use setups::{BenchFiles, Capacity, PathSetup};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -100,13 +100,13 @@ impl Contestant {
         aggressors: &[Aggressor],
         rate: u64,
         length: Span,
-        place: &Place<'_>,
+        files: &BenchFiles<'_>,
     ) -> Result<(), Failure> {
         let Ok(setup) = &mut self.setup else { return Ok(()) };
         let mut round = || {
-            let (alone, _) = setup.run(None, rate, length, place)?;
+            let (alone, _) = setup.run(None, rate, length, files)?;
             let beside = aggressors.iter().map(|aggressor| {
-                let (victim, other) = setup.run(Some(aggressor), rate, length, place)?;
+                let (victim, other) = setup.run(Some(aggressor), rate, length, files)?;
                 Ok((victim, other.map_or(0.0, |other| other.iops)))
             });
             Ok::<_, Failure>((alone, beside.collect::<Result<Vec<_>, Failure>>()?))
@@ -117,7 +117,7 @@ impl Contestant {
                 self.series.beside.push(beside);
             }
             Err(failure) => {
-                place.interrupt.check()?;
+                files.interrupt.check()?;
                 self.setup = Err(failure.to_string());
             }
         }
@@ -181,15 +181,15 @@ fn measure(
     let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
     let aggressors = aggressors(plan);
     let (work, scratch) = (work_directory()?, Scratch::new()?);
-    let place = Place { work: &work, scratch: &scratch, interrupt };
-    let bare = place.bare()?;
+    let files = BenchFiles { work: &work, scratch: &scratch, interrupt };
+    let bare = files.bare()?;
     let mut free = match gate {
         Gate::Stage => bare,
-        Gate::Node => place.nbdkit(None)?,
+        Gate::Node => files.nbdkit(None)?,
     };
     let mut alone = |name, jobs| {
         let aggressor = Aggressor { name, tenant: LoadTenant::Other, jobs };
-        free.aggressor(&aggressor, length, &place)
+        free.aggressor(&aggressor, length, &files)
     };
     const SMALL: &[LoadJob] = &[READS];
     const LARGE: &[LoadJob] = &[LARGE_READS];
@@ -207,21 +207,21 @@ fn measure(
     };
     let mut contestants = match gate {
         Gate::Stage => vec![
-            Contestant::new("stage", place.stage(capacity)),
+            Contestant::new("stage", files.stage(capacity)),
             Contestant::new(free.name, Ok(free)),
-            Contestant::new("cgroup throttling", place.cgroup(capacity)),
-            Contestant::new("BFQ", place.bfq()),
+            Contestant::new("cgroup throttling", files.cgroup(capacity)),
+            Contestant::new("BFQ", files.bfq()),
         ],
         Gate::Node => vec![
-            Contestant::new("node", place.node(capacity)),
+            Contestant::new("node", files.node(capacity)),
             Contestant::new(free.name, Ok(free)),
-            Contestant::new("nbdkit's rate filter", place.nbdkit(Some(capacity))),
+            Contestant::new("nbdkit's rate filter", files.nbdkit(Some(capacity))),
         ],
     };
     interrupt.check()?;
     for _ in 0..rounds {
         for contestant in &mut contestants {
-            contestant.round(aggressors, course.requested, length, &place)?;
+            contestant.round(aggressors, course.requested, length, &files)?;
         }
     }
     for (index, aggressor) in aggressors.iter().enumerate() {

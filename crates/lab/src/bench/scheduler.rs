@@ -1,15 +1,16 @@
-//! The time and the behaviour of the scheduler of a node, beside Ceph's dmclock, which decides by
-//! reservation, limit and weight as well.
+//! `tidegate-lab bench scheduler`: processor time and memory of a node's scheduler, beside Ceph's
+//! dmclock, which also decides by reservation, limit and weight.
 //!
-//! A *pair* is one request that is served and the next of the same stream that comes, on one
-//! thread, with [`DEPTH`] requests of every stream waiting, in virtual time: there are
-//! 100,000 pairs in a second of it, and no clock is read. Ours decides as
-//! [`Discipline::Unified`](tidegate_model::Discipline::Unified) and includes what a node does at a
-//! request's completion and at the end of a period; the peer's takes back the very object that it
-//! gave out, so that nothing is allocated for it. Half of the capacity is reserved in equal parts,
-//! limits are 16 times an equal share, and weights go from 1 to 8.
+//! The unit of measurement is a *pair*: one request is served, and the next request of the same
+//! stream arrives. One thread makes 100,000 pairs in a second of virtual time, with [`DEPTH`]
+//! requests of every stream waiting. No clock is read. Half of the capacity is reserved in equal
+//! parts, limits are 16 times an equal share, and weights go from 1 to 8.
 //!
-//! How it behaves is asked in `probes.rs`.
+//! Our scheduler decides as [`Discipline::Unified`](tidegate_model::Discipline::Unified), and its
+//! time includes the work of a node at a request's completion and at the end of a period. dmclock
+//! gets each request object back that it returned, so its time includes no allocation.
+//!
+//! `probes.rs` compares the decisions of both.
 
 use std::sync::Mutex;
 
@@ -212,7 +213,7 @@ fn memory(plan: WindowPlan, peer: Result<f64, String>) -> [Row; 2] {
     let alone = with_one.zip(with_two).map(|(one, two)| 2.0 * one - two);
     let row = Row::less(BENCH, "a stream that waits, without its requests", "B", alone);
     let row = if plan.is_full() { row.promised(STREAM_BYTES) } else { row };
-    let row = row.beside(PEER, Err("its requests cannot be told apart".into()));
+    let row = row.beside(PEER, Err("its memory for requests is not known".into()));
     let one = Row::less(BENCH, "a stream with one request waiting", "B", with_one);
     [row, one.beside(PEER, peer)]
 }

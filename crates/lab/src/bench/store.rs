@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use tidegate_console::programs;
 use tidegate_fabric::stream::Address;
-use tidegate_model::cluster::{self, DataNode, MemoryTransport, TokenRules};
+use tidegate_model::cluster::{self, DataNode, MemoryTransport};
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_node::memory::{self, Running};
 use tidegate_onesided::one_sided::BUFFER;
@@ -111,12 +111,13 @@ impl Bed {
             period: Span::SECOND,
             session_slots: 8,
             window: WINDOW,
-            rules: TokenRules::Sound,
+            is_paced: true,
             transport: MemoryTransport::Shm,
             device: None,
         };
         let config = memory::Config {
             node,
+            rules: memory::TokenRules::Sound,
             listen: Address::Unix(at.clone()),
             guard: None,
             controller: None,

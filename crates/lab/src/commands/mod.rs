@@ -10,6 +10,7 @@ use tidegate_console::{completions, manual};
 use crate::kv;
 
 mod bench;
+mod data_node;
 mod demo;
 mod load;
 mod repro;
@@ -43,6 +44,8 @@ enum LabCommand {
     Bench(bench::Args),
     Load(load::Args),
     Kv(kv::Args),
+    #[command(hide = true)]
+    DataNode(data_node::Args),
     #[command(after_help = "\
 Examples:
   tidegate-lab completions bash > /etc/bash_completion.d/tidegate-lab
@@ -69,6 +72,7 @@ impl Program for LabCommand {
             Self::Bench(args) => bench::run(args, common),
             Self::Load(args) => load::run(args, common),
             Self::Kv(args) => kv::run(args, common),
+            Self::DataNode(args) => data_node::run(&args, common),
             Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
             Self::Man(args) => manual::run(&args, tree::<Self>(), common),
         }

@@ -121,7 +121,7 @@ pub(crate) struct FioJob {
     pub(crate) trim: FioSide,
 }
 
-/// Requests of one direction. What fio did not write is none.
+/// Requests of one direction. A number that fio did not write is none.
 #[derive(Default, Deserialize)]
 pub(crate) struct FioSide {
     pub(crate) io_bytes: Option<u64>,

@@ -14,21 +14,21 @@ const OPTION: &str = "TMPDIR=DIR";
 const FULL_MIB: u64 = 8;
 
 /// The room in a directory for files of ours, in MiB; none if the file system does not say.
-fn room_mib(directory: &Path) -> Option<u64> {
+fn free_mib(directory: &Path) -> Option<u64> {
     let all = rustix::fs::statvfs(directory).ok()?;
     Some(((u128::from(all.f_bavail) * u128::from(all.f_frsize)) >> 20) as u64)
 }
 
 /// Refuses a directory with less room than `needed` MiB; `option` names another one.
 pub(crate) fn check_room(directory: &Path, needed: u64, option: &str) -> Result<(), Failure> {
-    let Some(room) = room_mib(directory).filter(|room| *room < needed) else { return Ok(()) };
+    let Some(free) = free_mib(directory).filter(|free| *free < needed) else { return Ok(()) };
     let path = directory.display();
     let failure =
-        Failure::new(Code::Failure, format!("{path} has room for {room} MiB of {needed} MiB"));
+        Failure::new(Code::Failure, format!("{path} has room for {free} MiB of {needed} MiB"));
     Err(failure.help(remedy(needed, option)))
 }
 
-/// The advice for a directory without `needed` MiB of room.
+/// The advice for a directory with less than `needed` MiB free.
 pub(crate) fn remedy(needed: u64, option: &str) -> String {
     format!("name a directory with {needed} MiB of room with {option}")
 }
@@ -55,7 +55,7 @@ impl Scratch {
 
     /// Adds the remedy to a failure, if the directory is full.
     pub(crate) fn explained(&self, failure: Failure, needed: u64) -> Failure {
-        match room_mib(self.path()).is_some_and(|room| room < FULL_MIB) {
+        match free_mib(self.path()).is_some_and(|free| free < FULL_MIB) {
             true => {
                 let path = std::env::temp_dir();
                 failure.help(format!("{} is full: {}", path.display(), remedy(needed, OPTION)))

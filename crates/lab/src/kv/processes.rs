@@ -146,7 +146,7 @@ impl ClientProcesses {
 
 /// A client is gone.
 pub(super) fn ended() -> Failure {
-    Failure::new(Code::Failure, "a client ended before its time").help("see what it said")
+    Failure::new(Code::Failure, "a client ended before its time").help("its own error is above")
 }
 
 impl Drop for ClientProcesses {

@@ -12,7 +12,7 @@ const DIGITS: u8 = 2;
 
 /// A line from a client.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "told")]
+#[serde(rename_all = "snake_case", tag = "kind")]
 pub(super) enum ClientLine {
     /// It has a session slot, and its keys are there.
     Ready,

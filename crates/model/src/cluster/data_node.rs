@@ -28,8 +28,8 @@ pub struct DataNode {
     pub session_slots: u32,
     /// Operations that a client keeps under way at most, 1 to [`Self::WINDOW_MAX`].
     pub window: u32,
-    /// The rules by which the node gives tokens out.
-    pub rules: TokenRules,
+    /// Whether the node spreads tokens over the period; otherwise all are there at its beginning.
+    pub is_paced: bool,
     /// The transport that carries operations out.
     pub transport: MemoryTransport,
     /// With [`MemoryTransport::Verbs`], the RDMA device; none for the first that carries packets.
@@ -63,20 +63,6 @@ impl DataNode {
         let count = u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0);
         u64::try_from(count).unwrap_or(u64::MAX)
     }
-}
-
-/// The rules by which a data node gives tokens out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TokenRules {
-    /// The corrected rules, with tokens spread over the period.
-    #[default]
-    Sound,
-    /// The corrected rules, with all tokens at the beginning of the period.
-    Unpaced,
-    /// The paper, literally.
-    Paper,
-    /// The paper, without the conversion of tokens that idle clients leave.
-    Basic,
 }
 
 /// The transport that carries out operations on a data node's memory.

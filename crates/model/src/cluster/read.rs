@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::{Address, Cluster, Gateway, MemcachedEndpoint, Pool, Store, Volume};
 use crate::id::NodeId;
-use crate::text::{self, ReadResult, Strings, Text, TextError, name, nearest, quantity, wrong};
+use crate::text::{self, ReadResult, Strings, Text, TextError, name, nearest_in, quantity, wrong};
 use crate::units::{Bytes, Iops, Span};
 use fair::{RawCost, cost, scheduler};
 pub use guarded::is_certificate_name;
@@ -281,7 +281,8 @@ fn nodes(what: &str, names: &Spanned<Strings>, cluster: &Cluster) -> ReadResult<
     let mut nodes = Vec::new();
     for wanted in &names.get_ref().0 {
         let Some(index) = cluster.nodes.iter().position(|node| node.name == *wanted) else {
-            let fix = nearest(wanted, cluster.nodes.iter().map(|node| node.name.as_str()));
+            let known = cluster.nodes.iter().map(|node| node.name.as_str());
+            let fix = nearest_in("node", wanted, known);
             return wrong(span, format!("nodes: none is {wanted:?}"), fix);
         };
         let id = NodeId(index as u16);
@@ -466,10 +467,10 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> ReadResult
 fn pool_of(wanted: Option<&Text>, endpoint: &Text, cluster: &Cluster) -> ReadResult<usize> {
     let names = cluster.pools.iter().map(|pool| pool.name.as_str());
     let Some(wanted) = wanted else {
-        let message = "pool: it is not said which one is behind memcached";
+        let message = "pool: memcached has no pool";
         return match &cluster.pools[..] {
             [_] => Ok(0),
-            [] => wrong(endpoint.span(), message, "there is none; add [[pool]]"),
+            [] => wrong(endpoint.span(), message, "add [[pool]] with nodes for its keys"),
             [first, ..] => {
                 let fix = format!("add pool = {:?}, for example", first.name);
                 wrong(endpoint.span(), message, fix)
@@ -479,7 +480,7 @@ fn pool_of(wanted: Option<&Text>, endpoint: &Text, cluster: &Cluster) -> ReadRes
     match cluster.pools.iter().position(|pool| pool.name == *wanted.get_ref()) {
         Some(index) => Ok(index),
         None => {
-            let fix = nearest(wanted.get_ref(), names);
+            let fix = nearest_in("pool", wanted.get_ref(), names);
             wrong(wanted.span(), format!("pool: none is {:?}", wanted.get_ref()), fix)
         }
     }
@@ -628,7 +629,11 @@ mod tests {
             ("memory = true", "memory = true\nsize = \"4KiB\"", "size: only a device has one"),
             ("directory = \"a\"", "directory = \"\"", "directory: no path is empty"),
             ("memory = true", "directory = \"a\"", "node: c has the store of node a; give it"),
-            ("nbd = \"127.0.0.1:10809\"", "pool = \"x\"", "pool: none is \"x\"; known are cache"),
+            (
+                "nbd = \"127.0.0.1:10809\"",
+                "pool = \"x\"",
+                "pool: none is \"x\"; known are cache; or add [[pool]]",
+            ),
             ("memcached = \"127.0.0.1:11212\"", "pool = \"cache\"", "pool: nothing is open to it"),
         ]);
         let closed = FULL.replacen("nbd = \"127.0.0.1:10809\"", "", 1);
@@ -803,7 +808,7 @@ mod tests {
                 "offsets = \"8KiB\"",
                 "offsets: one ends at 12KiB on node b, which has 8KiB; use a larger device",
             ),
-            ("[[gateway]]", more, "pool: it is not said which one is behind memcached; add pool ="),
+            ("[[gateway]]", more, "pool: memcached has no pool; add pool ="),
         ]);
     }
 

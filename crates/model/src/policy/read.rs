@@ -21,7 +21,9 @@ use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::tag::{Class, ClassWeights};
-use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
+use crate::text::{
+    self, ReadResult, Strings, Text, choice, count, name, nearest_in, quantity, wrong,
+};
 use crate::units::{self, Bytes, Iops, Portion, Rate, Span, UnitProblem};
 
 mod resources;
@@ -438,7 +440,7 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Re
                 Some(index) => RuleTarget::Channel(index),
                 None => {
                     let names = channels.iter().map(|channel| channel.name.as_str());
-                    let fix = nearest(wanted, names);
+                    let fix = nearest_in("channel", wanted, names);
                     return wrong(channel.span(), format!("channel: none is {wanted:?}"), fix);
                 }
             }
@@ -526,7 +528,8 @@ fn known_tenant(text: &Text, tenants: &[Tenant]) -> ReadResult<TenantId> {
     match tenants.iter().position(|tenant| tenant.name == *wanted) {
         Some(index) => Ok(tenant_id(index)),
         None => {
-            let fix = nearest(wanted, tenants.iter().map(|tenant| tenant.name.as_str()));
+            let names = tenants.iter().map(|tenant| tenant.name.as_str());
+            let fix = nearest_in("tenant", wanted, names);
             wrong(text.span(), format!("tenant: none is {wanted:?}"), fix)
         }
     }
@@ -694,7 +697,7 @@ mod tests {
             (error("[[tenant]]\nname = \"a b\""), "name: \"a b\" is no name for a tenant; use 1"),
             (with("[[match]]\n"), "match: a rule names either a tenant or a channel"),
             (with("[[match]]\ntenant = \"kw\""), "tenant: none is \"kw\"; did you mean \"kv\"?"),
-            (with("[[match]]\nchannel = \"x\""), "channel: none is \"x\"; none is defined"),
+            (with("[[match]]\nchannel = \"x\""), "channel: none is \"x\"; add [[channel]]"),
             (
                 with("[[match]]\ntenant = \"kv\"\noperation = \"fly\""),
                 "operation: \"fly\" is not an operation; known are metadata, read, write",

@@ -212,7 +212,8 @@ impl Policy {
 
     /// Whether every reservation fits what it is a part of: the reservations of a group's tenants
     /// the group's own reservation and its limit, and all together the budget, or the capacity that
-    /// the policy states of a resource. What a cluster file states is checked by admission.
+    /// the policy states of a resource. Admission checks the capacities of a
+    /// cluster file.
     ///
     /// # Errors
     /// The first sum that does not fit.

@@ -22,7 +22,7 @@ use tidegate_onesided::kv::{self, Answer, Layout, Opening};
 use tidegate_onesided::one_sided::{BufferPosition, Operation, RemoteMemory as _};
 use tidegate_proto::codec::{Decoder, encode};
 
-use super::{Config, Running, start};
+use super::{Config, Running, TokenRules, start};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +58,8 @@ impl Bed {
     fn restart(&mut self) {
         drop(self.running.take());
         let (node, listen) = (self.node.clone(), Address::Unix(self.socket()));
-        let config = Config { node, listen, guard: None, controller: None };
+        let config =
+            Config { node, rules: TokenRules::Sound, listen, guard: None, controller: None };
         self.running = Some(start(config).unwrap());
     }
 

@@ -179,7 +179,7 @@ impl Endpoint {
             self.begin_if_due();
             if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut messages) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                return tracing::error!("the data node's door cannot wait: {error}");
+                return tracing::error!("the data node's listener cannot wait for events: {error}");
             }
             for message in messages.drain(..) {
                 match message {

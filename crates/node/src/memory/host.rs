@@ -29,7 +29,8 @@ use tidegate_model::cluster::{DataNode, MemoryTransport};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
 use tidegate_onesided::data_node::{
-    self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, VERSION, Welcome,
+    self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, TokenRules, VERSION,
+    Welcome,
 };
 use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, SessionParameters, region_layout};
@@ -86,6 +87,7 @@ impl From<SlotDenied> for Denied {
 /// A data node without its threads.
 pub(super) struct Host {
     node: DataNode,
+    rules: TokenRules,
     /// The file with the identity of the node's memory.
     note: PathBuf,
     clock: Clock,
@@ -143,7 +145,12 @@ fn take_session_slot(
 
 impl Host {
     /// Makes the memory and its contents.
-    pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
+    pub(super) fn new(
+        node: DataNode,
+        rules: TokenRules,
+        note: PathBuf,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
         let region = region(&node)?;
         if let Some(speed) = speed(&node) {
             model::set(&region, region_layout::NIC, speed);
@@ -153,7 +160,7 @@ impl Host {
             MemoryTransport::Verbs => Some(Rnic::open(node.device.as_deref(), &region)?),
             MemoryTransport::Shm | MemoryTransport::Model => None,
         };
-        let monitor = monitor(&node, rnic.as_ref(), &region, clock.now())?;
+        let monitor = monitor((&node, rules), rnic.as_ref(), &region, clock.now())?;
         let share_agent = ShareAgent::new(SessionRegistry::new(node.period, node.client));
         // Only the node has memory behind an RNIC, so no client can return it.
         let former = if rnic.is_some() { None } else { Identity::noted(&note) };
@@ -171,7 +178,7 @@ impl Host {
             is_lost: false,
             damaged: None,
         });
-        Ok(Self { node, note, clock, rnic, inner, pulse: OnceLock::new() })
+        Ok(Self { node, rules, note, clock, rnic, inner, pulse: OnceLock::new() })
     }
 
     /// The RNIC of the memory, if clients do not map it.
@@ -204,7 +211,7 @@ impl Host {
         let sweeper = sweeper(&self.node, None, &region, false)?;
         let mut inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
         let damaged = inspector.look_over_store();
-        let monitor = monitor(&self.node, None, &region, self.clock.now())?;
+        let monitor = monitor((&self.node, self.rules), None, &region, self.clock.now())?;
         let damaged = damaged.or((!monitor.is_feasible()).then_some(Structure::Grants));
         if let Some(structure) = damaged {
             return Err(StartError::Io(io::Error::other(format!("{structure} is damaged"))));
@@ -353,7 +360,7 @@ impl Host {
                 // Tenants with equal shares have smaller ones now.
                 share_agent.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
-                let DataNode { rules, period, client, .. } = self.node;
+                let Self { rules, node: DataNode { period, client, .. }, .. } = *self;
                 let reservation = promise.reservation;
                 Some(SessionSlot { number, rules, period, client, reservation })
             }
@@ -492,12 +499,12 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
 
 /// A monitor over this memory, which has taken over the session slots in it and begun a period.
 fn monitor(
-    node: &DataNode,
+    (node, rules): (&DataNode, TokenRules),
     rnic: Option<&Rnic>,
     region: &Arc<Region>,
     now: Time,
 ) -> Result<Monitor<Own>, StartError> {
-    let DataNode { capacity, client, period, session_slots, window, rules, .. } = *node;
+    let DataNode { capacity, client, period, session_slots, window, .. } = *node;
     let mean = node.per_period(capacity);
     let profile = Profile {
         mean,
@@ -613,7 +620,7 @@ mod tests {
     fn host(policy: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let note = folder.path().join("m.region");
-        let host = Host::new(node(), note, Clock::start()).unwrap();
+        let host = Host::new(node(), TokenRules::Sound, note, Clock::start()).unwrap();
         if let Ok(policy) = Policy::parse(policy) {
             apply(&host, 1, policy);
         }
@@ -709,7 +716,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let live = || {
             let note = folder.path().join("m.region");
-            let host = Host::new(node(), note, Clock::start()).unwrap();
+            let host = Host::new(node(), TokenRules::Sound, note, Clock::start()).unwrap();
             apply(&host, 1, Policy::parse(POLICY).unwrap());
             host
         };

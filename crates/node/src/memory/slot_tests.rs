@@ -11,7 +11,7 @@ use tidegate_model::Cluster;
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
 use tidegate_proto::codec::{Decoder, encode};
 
-use super::{Config, Running, start};
+use super::{Config, Running, TokenRules, start};
 
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,9 @@ impl Bed {
         );
         let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
         let listen = Address::Unix(folder.path().join("m.sock"));
-        let running = start(Config { node, listen, guard: None, controller: None }).unwrap();
+        let running =
+            start(Config { node, rules: TokenRules::Sound, listen, guard: None, controller: None })
+                .unwrap();
         Self { folder, running }
     }
 

@@ -110,7 +110,9 @@ impl SessionRegistry {
                 None | Some(Iops(0)) => {
                     Ok(Promise { reservation: 0, limit: self.cap(hello.limit) })
                 }
-                Some(_) => Err("nothing is promised to who is nobody's; name a tenant".into()),
+                Some(_) => {
+                    Err("a client without a tenant has no reservation; name a tenant".into())
+                }
             };
         };
         let all = self.all(tenant);

@@ -2,8 +2,8 @@
 //! notice.
 //!
 //! A neighbour at the same gate, in another process, makes request after request meanwhile, and
-//! none of them may take longer than it takes until a permit is passed on, and as long again. What
-//! the neighbour waited for a processor does not count.
+//! none of them may take longer than it takes until a permit is passed on, and as long again. The
+//! neighbour's waits for a processor do not count.
 //!
 //! A tenth of the promised numbers; with `TIDEGATE_LONG=1` all of them.
 

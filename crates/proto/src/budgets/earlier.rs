@@ -32,8 +32,8 @@ use crate::session::Peer;
 /// Shown in place of a command for absent stages.
 const ABSENT: &str = "(stages that have not returned since the controller started)";
 
-/// Where the capacity is measured, safe rates change with it. What is kept of them is this part
-/// more, and falls only by twice that, so that it is not written in each round.
+/// Where the capacity is measured, safe rates change with it. The stored rates are this part more,
+/// and fall only by twice that, so that they are not written in each round.
 const MEASURED_PART: u64 = 16;
 
 /// The rest of an earlier run.

@@ -206,8 +206,8 @@ impl Division<'_> {
     }
 }
 
-/// The demand of a group. What is reserved for its tenants is reserved for it as far as they want
-/// it, and more if the group has a reservation of its own.
+/// The demand of a group. Its reservation is that of its tenants as far as they want it, and
+/// more if the group has a reservation of its own.
 fn joint(
     tenants: &[(usize, TenantDemand)],
     weight: u32,

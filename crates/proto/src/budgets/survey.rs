@@ -165,6 +165,7 @@ fn stage_status(stage: &Stage, now: Time) -> StageStatus {
         revision: stage.revision,
         error: stage.error.clone(),
         is_silent: stage.silent_since.is_some(),
+        is_disconnected: stage.is_lost,
         allocated_bytes_per_second: bounded(allocated[0]),
         allocated_operations_per_second: bounded(allocated[1]),
         interval_bytes_per_second: measured[0],

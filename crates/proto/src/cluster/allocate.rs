@@ -112,7 +112,7 @@ impl Solutions {
         let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
         let short = self.reserve(&mut division, tenants, &mut capacities);
-        division.stand_by(&capacities);
+        division.spread_rest(&capacities);
         self.allow(&mut division, tenants, &capacities);
         let _ = division.settle(tenants);
         let pattern = nodes.iter().zip(&capacities).map(|(node, left)| (node.is_open, *left > 0));
@@ -121,7 +121,7 @@ impl Solutions {
             let others: Vec<usize> = (0..tenants.len()).filter(|it| !is_awake(it)).collect();
             // They have no demand, so there is nothing to solve.
             let mut division = Division::new((&others, when), (tenants, groups), nodes, left);
-            division.stand_by(&capacities);
+            division.spread_rest(&capacities);
             let wants = division.beyond_reservations(tenants);
             allow(&mut division.rows, &wants, core::iter::repeat(0));
             for tenant in division.settle(tenants) {
@@ -194,7 +194,7 @@ impl<'a> Division<'a> {
     }
 
     /// Divides the rest of the reserved tokens, where there is capacity left.
-    fn stand_by(&mut self, capacities: &[u64]) {
+    fn spread_rest(&mut self, capacities: &[u64]) {
         for (row, budget) in self.rows.iter_mut().zip(&self.budgets) {
             let divided = row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
             let spare = budget.reserved - divided;

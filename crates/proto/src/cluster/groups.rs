@@ -9,13 +9,14 @@
 //! # Mechanism
 //! Before tokens are divided over nodes, each distribution divides what a group has left over its
 //! tenants: by their own reservations, their demand and their weights
-//! ([`tidegate_algo::shaping::fair_share`]). Of its own reservation a tenant keeps the part that is
-//! expected to be asked for, and at least as much as it is promised for the rest of the period.
-//! The rest of it has lapsed, and is divided with what no tenant has reserved.
+//! ([`tidegate_algo::shaping::fair_share`]). A tenant keeps the part of its own reservation that it
+//! is expected to use, and at least its reserved rate for the rest of the period. The remainder
+//! has lapsed: it goes to the group's tenants, with the part of the group's reservation that is no
+//! tenant's own.
 //!
 //! Example: a group with 100 operations reserved and two tenants, of which `a` has 60 of its own.
-//! While `a` is idle, `b` has 40 tokens at the begin of a period, 70 when half of it is over, and
-//! nearly 100 at its end. If `a` begins to ask in the middle, its rest is 30: its own rate.
+//! While `a` is idle, `b` has 40 tokens at the beginning of a period, 70 when half of it is over,
+//! and nearly 100 at its end. If `a` begins to ask in the middle, its rest is 30: its own rate.
 //!
 //! # Bounds
 //! The counts that may be in force for all tenants of a group add up to its promise or less, as
@@ -35,8 +36,8 @@ use super::bounds::{GrantCounts, InGroup, Member, TenantBounds, When, promise};
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
 
-/// The promises of a policy's groups in one unit, in its order. What is not promised is
-/// [`u64::MAX`]: it bounds nothing.
+/// The promises of a policy's groups in one unit, in its order. A missing promise is
+/// [`u64::MAX`], which bounds nothing.
 pub(super) fn promises(policy: &Policy, unit: Unit, period: Span) -> Vec<GrantCounts> {
     let is_resource = policy.resource_at(GateKind::Node).is_some();
     let of_group = |group: &policy::Group| {

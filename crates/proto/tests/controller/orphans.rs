@@ -48,7 +48,8 @@ fn a_killed_supervisors_share_is_kept_for_a_lease_and_then_its_safe_share() {
     }
     world.run(Span(300 * MS));
     assert_eq!(world.stage(two).rate_mib(), 60);
-    assert_eq!(world.status().stages.iter().filter(|stage| stage.is_silent).count(), 1);
+    let alone: Vec<_> = world.status().stages.iter().map(|stage| stage.is_disconnected).collect();
+    assert_eq!(alone, [true, false]);
     // A policy that changes meanwhile changes nothing for the program.
     world.apply(2, POLICY);
     world.run(Span(3_600 * Span::SECOND.0));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_model::gate::Throughput;
-use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
+use tidegate_model::{Event, GateSpec, Policy, Span, StageId, TenantId, Time};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{
     ConnectionId, Controller, FromPeer, Output, Outstanding, Peer, Setup, ToPeer,
@@ -141,8 +141,9 @@ impl Fake {
         let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
         let (operations, waiting) = (self.operations, self.waiting.clone());
         let service = Vec::new();
+        let tenant = TenantId::UNATTRIBUTED;
         let channel =
-            ChannelReport { name, tenant: 0, operations, bytes, waited_ns, waiting, service };
+            ChannelReport { name, tenant, operations, bytes, waited_ns, waiting, service };
         StageReport {
             round,
             at_ns: now.0,

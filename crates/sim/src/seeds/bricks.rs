@@ -10,18 +10,18 @@
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, ClassWeights, Discipline, Iops, Span};
 
-use super::nodes::{self, NodeLaws};
+use super::nodes::{self, NodeInvariants};
 use crate::bricks::{Bricks, ClientStream, DsfqSim, Scenario, Threads, promised};
 use crate::rng::Stream as Random;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
-use crate::trial::{Look, Phases, Trial};
+use crate::trial::{Inspection, Phases, Trial};
 
 /// The run of a seed.
 pub(super) struct BrickTrial {
     scenario: Scenario,
     simulation: DsfqSim,
-    laws: NodeLaws,
+    invariants: NodeInvariants,
     /// Requests of each stream in this period.
     served: Vec<u64>,
     was_calm: bool,
@@ -41,9 +41,9 @@ impl BrickTrial {
         simulation.begin();
         faults.into_iter().for_each(|(at, fault): (_, Fault)| simulation.plan_fault(at, fault));
         let depth = u64::from(count) * u64::from(scenario.bricks.depth);
-        let laws = NodeLaws::new(&policy, depth);
+        let invariants = NodeInvariants::new(&policy, depth);
         let served = vec![0; scenario.stream.len()];
-        Self { scenario, simulation, laws, served, was_calm: false }
+        Self { scenario, simulation, invariants, served, was_calm: false }
     }
 
     /// Checks a period of the calm.
@@ -133,22 +133,22 @@ impl Trial for BrickTrial {
         Ok(())
     }
 
-    fn inspect(&mut self, look: Look) -> Result<(), String> {
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String> {
         let nodes = self.simulation.statuses();
-        self.laws.inspect(look, &nodes, &self.simulation.peers.requests)?;
-        if look.is_calm && !self.was_calm {
+        self.invariants.inspect(inspection, &nodes, &self.simulation.peers.requests)?;
+        if inspection.is_calm && !self.was_calm {
             self.was_calm = true;
             self.simulation.peers.unfairness.restart();
         }
-        if look.part > 0 {
+        if inspection.part > 0 {
             return Ok(());
         }
         let (cells, bricks) = (self.simulation.take_sample(), nodes.len());
         for (served, cells) in self.served.iter_mut().zip(cells.chunks(bricks)) {
             *served = cells.iter().map(|cell| cell.requests).sum();
         }
-        self.laws.end_period(&self.served)?;
-        match look.is_calm {
+        self.invariants.end_period(&self.served)?;
+        match inspection.is_calm {
             true => self.fairness(|stream, brick| cells[stream * bricks + brick].requests),
             false => Ok(()),
         }

@@ -6,12 +6,12 @@
 
 use tidegate_model::{Iops, Policy, Span};
 
-use super::nodes::{self, NodeLaws, moment, weather};
+use super::nodes::{self, NodeInvariants, moment, weather};
 use crate::cluster::{ClusterEvent, ClusterSim, Promise, Promised, Setup, in_bytes, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
-use crate::trial::{Look, Phases, Trial};
+use crate::trial::{Inspection, Phases, Trial};
 
 /// The cluster and its load.
 fn setup(seed: u64, random: &mut Stream) -> Setup {
@@ -77,7 +77,7 @@ fn load(random: &mut Stream, nodes: u16) -> Load {
 pub(super) struct ClusterTrial {
     setup: Setup,
     simulation: ClusterSim,
-    laws: NodeLaws,
+    invariants: NodeInvariants,
     /// Requests made and answered before this period, by tenant and node.
     arrived: Vec<u64>,
     served: Vec<u64>,
@@ -113,8 +113,8 @@ impl ClusterTrial {
         faults.into_iter().for_each(|(at, fault)| simulation.plan_fault(at, fault));
         let nothing = vec![0; simulation.peers.served.len()];
         let depth = u64::from(setup.nodes.count) * u64::from(setup.nodes.depth);
-        let laws = NodeLaws::new(&setup.policy, depth);
-        Self { setup, simulation, laws, arrived: nothing.clone(), served: nothing }
+        let invariants = NodeInvariants::new(&setup.policy, depth);
+        Self { setup, simulation, invariants, arrived: nothing.clone(), served: nothing }
     }
 
     /// Returns the requests of a tenant that were answered in this period.
@@ -128,9 +128,9 @@ impl ClusterTrial {
         let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
         let want = |(promised, demand): (&Promised, &Vec<u64>)| {
             let tokens = promised.reserved.min(promised.limit.unwrap_or(u64::MAX));
-            demand.iter().sum::<u64>().min(tokens / self.laws.tokens)
+            demand.iter().sum::<u64>().min(tokens / self.invariants.tokens)
         };
-        let wants: Vec<u64> = self.laws.promised.iter().zip(&demands).map(want).collect();
+        let wants: Vec<u64> = self.invariants.promised.iter().zip(&demands).map(want).collect();
         // A tenth is left for the unknown arrival of requests within the period.
         let capacity = per_period(setup.nodes.rate.0 * 9 / 10, setup.period);
         let capacities = vec![capacity; usize::from(setup.nodes.count)];
@@ -183,14 +183,14 @@ impl Trial for ClusterTrial {
         Ok(())
     }
 
-    fn inspect(&mut self, look: Look) -> Result<(), String> {
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String> {
         let (nodes, peers) = (self.simulation.statuses(), &self.simulation.peers);
-        self.laws.inspect(look, &nodes, &peers.requests)?;
-        if look.part == 0 {
+        self.invariants.inspect(inspection, &nodes, &peers.requests)?;
+        if inspection.part == 0 {
             let tenants = 0..self.setup.promises.len();
             let served: Vec<u64> = tenants.map(|tenant| self.served(tenant)).collect();
-            self.laws.end_period(&served)?;
-            if look.is_calm {
+            self.invariants.end_period(&served)?;
+            if inspection.is_calm {
                 self.reservations()?;
             }
             self.arrived.clone_from(&self.simulation.peers.arrived);

@@ -22,7 +22,7 @@ use crate::one_sided::{NicModel, Order, Service};
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
-use crate::trial::{Look, Phases, Trial};
+use crate::trial::{Inspection, Phases, Trial};
 
 const PERIOD: Span = Span(250 * Span::MILLISECOND.0);
 
@@ -134,17 +134,17 @@ impl Trial for DataNodeTrial {
         Ok(())
     }
 
-    fn inspect(&mut self, look: Look) -> Result<(), String> {
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String> {
         let shares = self.simulation.shares(|it, name| it.registry.share(name));
         let in_force = self.simulation.shares(ShareAgent::in_force);
-        let promises = match look.is_calm {
+        let promises = match inspection.is_calm {
             true => promises(&self.simulation.peers.policy),
             false => self.most.clone(),
         };
         let sum = |shares: &[TenantShare]| shares.iter().map(|share| share.reserved).sum::<u64>();
         for (index, ([promised, limit], in_force)) in promises.iter().zip(&in_force).enumerate() {
             // A process that is new has no limit until its first grant comes.
-            let has_grant = |share: &&TenantShare| look.is_calm || share.allowed < u64::MAX;
+            let has_grant = |share: &&TenantShare| inspection.is_calm || share.allowed < u64::MAX;
             let allowed = in_force.iter().filter(has_grant).map(|share| share.allowed);
             let allowed = allowed.fold(0, u64::saturating_add);
             if sum(in_force) > *promised || allowed > *limit {
@@ -152,7 +152,7 @@ impl Trial for DataNodeTrial {
                     "t{index} is promised {promised} of {limit}, has {in_force:?}"
                 ));
             }
-            let is_end = look.is_calm && look.part == 0;
+            let is_end = inspection.is_calm && inspection.part == 0;
             if is_end && sum(&shares[index]) < promised - promised / 50 {
                 return Err(format!("t{index} is promised {promised}, has {:?}", shares[index]));
             }
@@ -163,11 +163,11 @@ impl Trial for DataNodeTrial {
                 return Err(format!("{sum} are promised at node {node}: {shares:?}"));
             }
         }
-        if look.part > 0 {
+        if inspection.part > 0 {
             return Ok(());
         }
         let sample = self.simulation.sample();
-        for (index, [promised, _]) in promises.iter().enumerate().filter(|_| look.is_calm) {
+        for (index, [promised, _]) in promises.iter().enumerate().filter(|_| inspection.is_calm) {
             let (served, shares) = (&sample.completed[index], &shares[index]);
             let promised = promised * PERIOD.0 / Span::SECOND.0;
             if served.iter().sum::<u64>() < promised - promised / 50 {

@@ -23,7 +23,7 @@ use crate::requests::RequestTable;
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
-use crate::trial::{LOOKS, Look, Phases};
+use crate::trial::{INSPECTIONS, Inspection, Phases};
 
 const WILD: u64 = 8;
 /// The longest lease, one period to find out, one to settle.
@@ -98,7 +98,7 @@ pub(super) fn stops(seed: u64, period: Span, count: u16) -> Vec<(Picoseconds, Fa
 }
 
 /// The invariants of storage nodes.
-pub(super) struct NodeLaws {
+pub(super) struct NodeInvariants {
     period: Span,
     redistribute: Span,
     /// The most requests at all devices together.
@@ -114,7 +114,7 @@ pub(super) struct NodeLaws {
     is_exempt: bool,
 }
 
-impl NodeLaws {
+impl NodeInvariants {
     /// The laws of a policy that promises operations, or bytes of the nodes as a resource.
     pub(super) fn new(policy: &Policy, depth: u64) -> Self {
         let is_in_bytes = policy.resource_at(GateKind::Node).is_some();
@@ -139,7 +139,7 @@ impl NodeLaws {
     /// Checks nodes, and the requests that they hold.
     pub(super) fn inspect<R: Copy>(
         &mut self,
-        look: Look,
+        inspection: Inspection,
         nodes: &[(u32, Option<NodeStatus>)],
         requests: &RequestTable<R>,
     ) -> Result<(), String> {
@@ -161,7 +161,7 @@ impl NodeLaws {
             return Err(format!("{waiting} requests wait, nodes hold {held}"));
         }
         self.tokens()?;
-        if look.is_calm && self.is_settled(look.part) {
+        if inspection.is_calm && self.is_settled(inspection.part) {
             self.whole()?;
         }
         Ok(())
@@ -180,7 +180,7 @@ impl NodeLaws {
     /// Whether no distribution is under way at this look at a calm period. While one is, tokens
     /// that were taken from one node have not reached the next.
     fn is_settled(&self, part: u64) -> bool {
-        let into = self.period.0 * part / LOOKS;
+        let into = self.period.0 * part / INSPECTIONS;
         let once_more = self.period.0 - self.redistribute.0 / LAST_PART;
         let begun = if into < once_more { into - into % self.redistribute.0 } else { once_more };
         into - begun >= SETTLED.0

@@ -20,7 +20,7 @@ use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::stages::{Programs, StageEvent, StageSim, tenant};
 use crate::time::Picoseconds;
-use crate::trial::{LOOKS, Look, Phases, Trial};
+use crate::trial::{INSPECTIONS, Inspection, Phases, Trial};
 
 const PERIOD: Span = Span::SECOND;
 const INTERVAL: Span = Span(100 * Span::MILLISECOND.0);
@@ -29,8 +29,8 @@ const MIB: u64 = 1 << 20;
 const HEAL: u64 = 4;
 
 /// Looks until shares have followed demands that change in the first interval of a calm: that one
-/// and two more. The next look, half an interval later, is the first that counts.
-const SETTLED: u64 = (1 + 2) * (INTERVAL.0 * LOOKS / PERIOD.0);
+/// and two more. The next inspection, half an interval later, is the first that counts.
+const SETTLED: u64 = (1 + 2) * (INTERVAL.0 * INSPECTIONS / PERIOD.0);
 
 /// The run of a seed.
 pub(super) struct StageTrial {
@@ -196,7 +196,7 @@ impl Trial for StageTrial {
         Ok(())
     }
 
-    fn inspect(&mut self, look: Look) -> Result<(), String> {
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String> {
         let (most, at, rates) = &self.simulation.peers.most;
         // Each stage begins with at least a byte per second.
         if *most > self.capacity + self.capacity / 100 + rates.len() as u64 {
@@ -209,7 +209,7 @@ impl Trial for StageTrial {
             }
         }
         let is_first = self.simulation.now < self.phases().calm_from().after(PERIOD.into());
-        match look.is_calm && (!is_first || look.part > SETTLED) {
+        match inspection.is_calm && (!is_first || inspection.part > SETTLED) {
             true => self.met(),
             false => Ok(()),
         }

@@ -12,7 +12,7 @@ use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
-use crate::trial::{Look, Phases, Trial};
+use crate::trial::{Inspection, Phases, Trial};
 
 /// Three nodes that serve 1,000 operations in a period each, of which 2,200 are promised.
 const POLICY: &str = "period = \"250ms\"\nredistribute = \"50ms\"\n\
@@ -158,8 +158,8 @@ impl Trial for StormTrial {
         self.testbed.run_until(end)
     }
 
-    fn inspect(&mut self, look: Look) -> Result<(), String> {
-        if !look.is_calm || look.part != 10 {
+    fn inspect(&mut self, inspection: Inspection) -> Result<(), String> {
+        if !inspection.is_calm || inspection.part != 10 {
             return Ok(());
         }
         let last = self.testbed.status().period - 1;

@@ -159,7 +159,7 @@ fn connect_rnic(
     _: u32,
 ) -> Result<(Access, Layout), Error> {
     Err(Error::Memory(io::Error::other(
-        "RDMA cards reach it, and this program was built without; use one of `tidegate`'s own",
+        "it is reached over RDMA, which only `tidegate`'s own programs can do",
     )))
 }
 

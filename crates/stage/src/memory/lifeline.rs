@@ -107,7 +107,7 @@ impl Lifeline {
         match self.answer(patience)? {
             (ToClient::Rnic(answer), _) => Ok(answer),
             (ToClient::Refused { reason, .. }, _) => Err(Error::Refused(reason)),
-            _ => Err(Error::Unreachable(io::Error::other("it connects no card"))),
+            _ => Err(Error::Unreachable(io::Error::other("it did not answer with its RNIC"))),
         }
     }
 

@@ -123,7 +123,7 @@ pub fn admit(policy: &Policy, cluster: Option<&Cluster>) -> Result<(), Vec<Refus
 
 /// Whether every node that a reservation in bytes reaches declares a bandwidth. The controller
 /// divides such a reservation by what nodes can move, and would place any part of it at a node
-/// without a bound. What a group has reserved is the reservation of each of its tenants here.
+/// without a bound. Here each tenant of a group has the group's whole reservation.
 fn bandwidth(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result<(), Refusal> {
     let policy = policy.at(GateKind::Node);
     let (mut tenants, mut nodes) = (Vec::new(), Vec::new());

@@ -146,7 +146,11 @@ mod tests {
         assert_eq!(warned(policy, &cluster("unix:g.sock", "tenants = [\"db\"]")), [""; 0]);
         let listed = cluster("127.0.0.1:10809", "tenants = [\"backup\"]");
         assert_eq!(warned(policy, &listed), [expected]);
-        assert_eq!(warned(policy, &cluster("127.0.0.1:10809", "")), [""; 0], "nobody proves it");
+        assert_eq!(
+            warned(policy, &cluster("127.0.0.1:10809", "")),
+            [""; 0],
+            "no client proves its name"
+        );
         let named = "tenant = [{ name = \"db\" }, { name = \"backup\", on.nodes.limit = \
                      \"5MiB/s\" }]\n[[resource]]\nname = \"nodes\"\n";
         assert_eq!(warned(named, &unix), [""; 0]);

@@ -1,36 +1,37 @@
-//! Division of a shortfall among buckets: max-min fair over the met parts of their reservations.
+//! Division of a shortfall among buckets: max-min fair in the met fractions of their reservations.
 //!
 //! # Problem
-//! The optimum fixes how many tokens are consumed; the paper leaves their division among buckets to
-//! chance. Let `met` be how many tokens of a bucket are consumed. Of all allocations that are
-//! optimal, we want the one whose smallest `met / R` is largest, of those the one whose second
-//! smallest is, and so on: no bucket could have more unless one that has no larger part would have
-//! less.
+//! The optimum fixes how many tokens are consumed; the paper leaves open by which buckets. Let
+//! `met` be how many tokens of a bucket are consumed, and `met / R` its *fraction*. Of all
+//! allocations that are optimal, we want the max-min fair one: its smallest fraction is as large as
+//! possible, then its second smallest, and so on.
 //!
 //! # Model
-//! The vectors `met` of the optimal allocations are the bases of a polymatroid. Being max-min fair
-//! there is the same as minimising a sum of convex functions, one of each bucket's `met`, in
-//! integers: a bucket's token number `n` costs `n / R`, and the cheapest ones are consumed. Of two
-//! that cost the same, that of the smaller reservation goes first: it makes the larger part.
+//! The vectors `met` of the optimal allocations are the bases of a polymatroid. There, the max-min
+//! fair vector also minimises a sum of convex functions, one of each bucket's `met`, in integers:
+//! token number `n` of a bucket costs `n / R`, and the cheapest tokens are consumed. Of two buckets
+//! whose next tokens cost the same, the one with the smaller reservation is first: for it, a token
+//! is the larger fraction.
 //!
 //! # Mechanism
-//! Only servers of the certificate's set T are short, and only for buckets that request less
-//! elsewhere than they have: those consume elsewhere all that they request. So it is about T alone,
-//! and its capacities are used up. Then, by decomposition (H. Groenevelt, 1991):
+//! Only the servers of the certificate's set T lack capacity, and only for buckets that have more
+//! tokens than they request elsewhere. Such a bucket consumes all that it requests elsewhere. So
+//! only the capacities of T remain to be divided, and they are used up. This is done by
+//! decomposition (H. Groenevelt, 1991):
 //!
-//! 1. Pretend that T is one server, and pour its capacity over the buckets: each next token goes to
-//!    the bucket with the smallest part so far, ties to the bucket that comes first.
+//! 1. Pretend that T is one server, and divide its capacity: each next token goes to the bucket
+//!    with the smallest fraction so far, ties to the bucket that comes first.
 //! 2. Find an allocation with just these amounts, with the solver itself. If every token is
 //!    consumed, this is the fair division.
-//! 3. If not, a certificate of that names servers T' for which the level was too high. Buckets that
-//!    need T' get all that they request elsewhere in T; the capacity of T' is for them alone. So
-//!    both sides are smaller problems of the same kind.
+//! 3. If not, the solver's certificate names servers T' for whose buckets the amounts were too
+//!    high. Buckets that need T' get all that they request elsewhere in T; the capacity of T' is
+//!    for them alone. So both sides are smaller problems of the same kind.
 //!
 //! # Guarantee
 //! Exact, in integers: the sum is the optimum's, and no vector of `met` of an optimal allocation,
-//! sorted by parts, is lexicographically larger. Each server is in one problem at a time and each
-//! split makes two of one, so there are fewer than twice as many solutions as servers, and one if
-//! the first level fits. Which of two equal buckets has one token more depends on their order.
+//! sorted by fractions, is lexicographically larger. Each server is in one problem at a time and
+//! each split makes two of one, so there are fewer than twice as many solutions as servers, and one
+//! if the first level fits. Which of two equal buckets has one token more depends on their order.
 
 use alloc::vec::Vec;
 

@@ -1,8 +1,10 @@
-//! Classes of requests in a scheduler: the queues of a tenant, and the turns of the classes.
+//! Classes of requests in a scheduler: each tenant's queue for each class, and the weighted round
+//! robin between classes.
 //!
-//! A tenant whose requests have one class, or any classes without weights, has one flow, in its
-//! state. Its other queues are in a record beside it, which is made when the first request for one
-//! of them comes.
+//! Urgent requests have a queue of their own. High, medium and low requests each have a flow if
+//! classes have weights; without weights they share the medium flow. Most tenants use the medium
+//! flow only, so it is part of the tenant's state. The other queues are in a separate record, which
+//! is made for the tenant's first request of another class.
 
 use alloc::sync::Arc;
 

@@ -29,7 +29,7 @@ pub(super) enum Eligibility {
 
 impl Phase {
     /// The index of its table of slots' indexes in heaps.
-    pub(super) const fn place(self) -> usize {
+    pub(super) const fn heap_index(self) -> usize {
         if self.is_reserved() { MEDIUM } else { self.class() }
     }
 

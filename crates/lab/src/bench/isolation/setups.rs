@@ -67,7 +67,7 @@ enum Means {
 }
 
 /// Where the files and processes of setups are.
-pub(super) struct Place<'a> {
+pub(super) struct BenchFiles<'a> {
     /// For large files.
     pub(super) work: &'a Scratch,
     /// For sockets and small files.
@@ -85,7 +85,7 @@ fn uri(socket: &Path, export: &str) -> JobTarget {
     JobTarget::Nbd(uri)
 }
 
-impl Place<'_> {
+impl BenchFiles<'_> {
     /// The tenants' files of the setups without a device or volumes of their own: the aggressors
     /// share one.
     fn file(&self, tenant: LoadTenant) -> PathBuf {
@@ -256,7 +256,7 @@ impl PathSetup {
         tenant: LoadTenant,
         mut arguments: Vec<OsString>,
         output: PathBuf,
-        place: &Place<'_>,
+        files: &BenchFiles<'_>,
     ) -> Result<RunningFio, Failure> {
         let (name, program) = (format!("fio-{}", tenant.name()), "fio".into());
         let mut group = None;
@@ -277,16 +277,20 @@ impl PathSetup {
         };
         // The report of the run before is none of this one.
         let _ = fs::remove_file(&output);
-        Ok(RunningFio { child: Child::start(&start, place.scratch.path())?, output })
+        Ok(RunningFio { child: Child::start(&start, files.scratch.path())?, output })
     }
 
-    fn finish(&mut self, mut run: RunningFio, place: &Place<'_>) -> Result<FioFigures, Failure> {
+    fn finish(
+        &mut self,
+        mut run: RunningFio,
+        files: &BenchFiles<'_>,
+    ) -> Result<FioFigures, Failure> {
         let clock = Clock::start();
         while !run.child.has_ended()? {
             for process in &mut self.processes {
                 process.has_ended()?;
             }
-            place.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
+            files.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         let text = fs::read_to_string(&run.output).unwrap_or_default();
         FioFigures::parse(&text).ok_or_else(crate::experiment::fio::senseless)
@@ -297,12 +301,12 @@ impl PathSetup {
     }
 
     /// Writes the tenants' data once, so that reads find something.
-    fn fill(&mut self, tenants: &[LoadTenant], place: &Place<'_>) -> Result<(), Failure> {
+    fn fill(&mut self, tenants: &[LoadTenant], files: &BenchFiles<'_>) -> Result<(), Failure> {
         for tenant in tenants {
-            let output = place.scratch.join("fill.json");
+            let output = files.scratch.join("fill.json");
             let arguments = self.target(*tenant).fill(&output);
-            let run = self.fio(*tenant, arguments, output, place)?;
-            self.finish(run, place)?;
+            let run = self.fio(*tenant, arguments, output, files)?;
+            self.finish(run, files)?;
         }
         Ok(())
     }
@@ -312,22 +316,22 @@ impl PathSetup {
         &mut self,
         aggressor: &Aggressor,
         length: Span,
-        place: &Place<'_>,
+        files: &BenchFiles<'_>,
     ) -> Result<FioFigures, Failure> {
-        let run = self.attack(aggressor, length, place)?;
-        self.finish(run, place)
+        let run = self.attack(aggressor, length, files)?;
+        self.finish(run, files)
     }
 
     fn attack(
         &self,
         aggressor: &Aggressor,
         length: Span,
-        place: &Place<'_>,
+        files: &BenchFiles<'_>,
     ) -> Result<RunningFio, Failure> {
-        let output = place.scratch.join("aggressor.json");
+        let output = files.scratch.join("aggressor.json");
         let target = self.target(aggressor.tenant);
         let arguments = target.aggressor(aggressor.jobs, length, &output);
-        self.fio(aggressor.tenant, arguments, output, place)
+        self.fio(aggressor.tenant, arguments, output, files)
     }
 
     /// The victim's figures, and the aggressor's beside it if there is one.
@@ -336,15 +340,15 @@ impl PathSetup {
         aggressor: Option<&Aggressor>,
         rate: u64,
         length: Span,
-        place: &Place<'_>,
+        files: &BenchFiles<'_>,
     ) -> Result<(FioFigures, Option<FioFigures>), Failure> {
         let beside =
-            aggressor.map(|aggressor| self.attack(aggressor, length, place)).transpose()?;
-        let output = place.scratch.join("victim.json");
+            aggressor.map(|aggressor| self.attack(aggressor, length, files)).transpose()?;
+        let output = files.scratch.join("victim.json");
         let arguments = self.target(LoadTenant::Victim).victim(rate, length, &output);
-        let victim = self.fio(LoadTenant::Victim, arguments, output, place)?;
-        let victim = self.finish(victim, place)?;
-        let beside = beside.map(|run| self.finish(run, place)).transpose()?;
+        let victim = self.fio(LoadTenant::Victim, arguments, output, files)?;
+        let victim = self.finish(victim, files)?;
+        let beside = beside.map(|run| self.finish(run, files)).transpose()?;
         Ok((victim, beside))
     }
 }

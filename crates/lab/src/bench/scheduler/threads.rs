@@ -62,7 +62,7 @@ fn measure(plan: WindowPlan, streams: &[RequestStream], report: &mut dyn FnMut(R
         let case = format!("{} streams, two threads: a pair, {case}", streams.len());
         Row::nanoseconds(BENCH, case, value).beside("one thread", one.clone())
     };
-    let shards = row("a lane each", pair(1, 2));
+    let shards = row("a shard each", pair(1, 2));
     report(if plan.is_full() { shards.promised_times(TIMES) } else { shards });
     report(row("one lock around all", pair(2, 2)));
     report(row("nothing shared", pair(3, 2)));

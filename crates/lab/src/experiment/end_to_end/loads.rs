@@ -14,7 +14,7 @@ use tidegate_model::Span;
 
 use super::plan::{Act, DemoLoad, Gate, NEIGHBOUR_BYTES, READ_MIB};
 use super::series::{Amount, LoadSeries, of_fio};
-use super::testbed::{FILE_MIB, FILES, Stand, Testbed};
+use super::testbed::{ActSetup, FILE_MIB, FILES, Testbed};
 use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::fio::FioOutput;
 use crate::kv::ClientProcesses;
@@ -62,13 +62,13 @@ impl RunningLoad {
         load: DemoLoad,
         act: &Act,
         testbed: &Testbed,
-        stand: &Stand,
+        setup: &ActSetup,
     ) -> Result<Self, Failure> {
         let means = match load {
             DemoLoad::Database
             | DemoLoad::BackupFiles
             | DemoLoad::Neighbour
-            | DemoLoad::BackupVolume => fio(load, act, testbed, stand)?,
+            | DemoLoad::BackupVolume => fio(load, act, testbed, setup)?,
             DemoLoad::Web | DemoLoad::BackupKeys => {
                 Means::Keys(KeyClient::start(load, &testbed.keys())?)
             }
@@ -138,7 +138,7 @@ impl RunningLoad {
     }
 }
 
-fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Means, Failure> {
+fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, setup: &ActSetup) -> Result<Means, Failure> {
     let prefix = testbed.scratch.join(load.name());
     let [log, report] = ["_iops.log", ".json"].map(|end| {
         let mut path = prefix.clone().into_os_string();
@@ -191,7 +191,7 @@ fn fio(load: DemoLoad, act: &Act, testbed: &Testbed, stand: &Stand) -> Result<Me
     let (name, program) = (load.name().into(), "fio".into());
     let start = Start { name, program, arguments, ..Start::default() };
     let start = match is_on_files && act.has(Gate::Stage) {
-        true => stand.controller.run(load.tenant(), start),
+        true => setup.controller.run(load.tenant(), start),
         false => start,
     };
     Ok(Means::Fio { child: Child::start(&start, testbed.scratch.path())?, log, report })

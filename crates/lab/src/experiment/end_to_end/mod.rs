@@ -165,10 +165,10 @@ fn wanted(options: &Options) -> Vec<&'static Act> {
 
 /// Runs one act.
 fn play(testbed: &mut Testbed, act: &'static Act, seconds: u64) -> Result<ActRecording, Failure> {
-    let stand = testbed.stand(act, true)?;
+    let setup = testbed.set_up(act, true)?;
     let mut loads = Vec::new();
     for load in DemoLoad::ALL {
-        loads.push(RunningLoad::start(load, act, testbed, &stand)?);
+        loads.push(RunningLoad::start(load, act, testbed, &setup)?);
         testbed.interrupt.check()?;
     }
     let clock = Clock::start();
@@ -187,7 +187,7 @@ fn play(testbed: &mut Testbed, act: &'static Act, seconds: u64) -> Result<ActRec
         wait_until(from.after(half))?;
         let policy = plan::policy(act, 1, &testbed.mount_point());
         changed_ms = Some(unix_ms());
-        stand.controller.apply(&policy, &testbed.scratch.join("changed.toml"))?;
+        setup.controller.apply(&policy, &testbed.scratch.join("changed.toml"))?;
     }
     wait_until(from.after(Span(seconds * Span::SECOND.0)))?;
     // The probe's last second ends a moment later.

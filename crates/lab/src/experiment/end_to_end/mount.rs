@@ -70,7 +70,7 @@ impl Mount {
     /// Mounts the volume behind `uri` at `root`, with a new file system if it is to be formatted.
     ///
     /// # Errors
-    /// If a step fails, or the user ends the command. What was set up is taken down then.
+    /// If a step fails, or the user ends the command. Earlier steps are undone then.
     pub(super) fn attach(
         uri: &str,
         root: &Path,

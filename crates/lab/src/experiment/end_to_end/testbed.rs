@@ -42,7 +42,7 @@ pub(super) struct Testbed {
 }
 
 /// The cluster of one act. Fields are dropped, and so ended, in their order.
-pub(super) struct Stand {
+pub(super) struct ActSetup {
     _mount: Mount,
     pub(super) controller: Controller,
 }
@@ -122,7 +122,7 @@ impl Testbed {
     /// # Errors
     /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
-    pub(super) fn stand(&mut self, act: &Act, is_formatted: bool) -> Result<Stand, Failure> {
+    pub(super) fn set_up(&mut self, act: &Act, is_formatted: bool) -> Result<ActSetup, Failure> {
         self.memcached.has_ended()?;
         let cluster = self.scratch.join("cluster.toml");
         fs::write(&cluster, plan::cluster(act, self.scratch.path())).map_err(|error| {
@@ -135,12 +135,12 @@ impl Testbed {
         let uri = self.uri("db");
         let mount =
             Mount::attach(&uri, &self.mount_point(), is_formatted, &self.scratch, &self.interrupt)?;
-        Ok(Stand { _mount: mount, controller })
+        Ok(ActSetup { _mount: mount, controller })
     }
 
     /// Gives the file system its files, and memcached its values.
     pub(super) fn fill(&mut self) -> Result<(), Failure> {
-        let stand = self.stand(&plan::ACTS[0], false)?;
+        let setup = self.set_up(&plan::ACTS[0], false)?;
         for file in FILES {
             let path = self.mount_point().join(file);
             let size = format!("--size={FILE_MIB}M");
@@ -149,7 +149,7 @@ impl Testbed {
             let arguments = [&write[..], &[&size, &name]].concat();
             mount::run("fio", &arguments, "cannot write the database's files", &self.interrupt)?;
         }
-        drop(stand);
+        drop(setup);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Address, BLOCK, Cluster, Taken, borne, iops};
-use crate::cluster::{DataNode, MemoryTransport, TokenRules};
+use crate::cluster::{DataNode, MemoryTransport};
 use crate::text::{ReadResult, Text, choice, count, name, quantity, wrong};
 use crate::units::{Bytes, Iops, Span};
 
@@ -59,7 +59,7 @@ pub(super) fn data_node(
         .unwrap_or(DataNode::SESSION_SLOTS),
         window: count("window", raw.window.as_ref(), DataNode::WINDOW_MAX.into())?
             .unwrap_or(DataNode::WINDOW),
-        rules: rules(raw)?,
+        is_paced: is_paced(raw)?,
         transport,
         device: device(raw, transport)?,
     };
@@ -117,7 +117,7 @@ fn listen(
 fn device(raw: &RawDataNode, transport: MemoryTransport) -> ReadResult<Option<String>> {
     match &raw.device {
         Some(text) if transport != MemoryTransport::Verbs => {
-            let message = "device: only an RDMA card is one";
+            let message = "device: this fabric has none";
             wrong(text.span(), message, "add fabric = \"verbs\", or remove it")
         }
         Some(text) if text.get_ref().is_empty() => {
@@ -148,20 +148,16 @@ fn period(text: &Text) -> ReadResult<Span> {
     Ok(period)
 }
 
-fn rules(raw: &RawDataNode) -> ReadResult<TokenRules> {
-    let known =
-        [("sound", TokenRules::Sound), ("paper", TokenRules::Paper), ("basic", TokenRules::Basic)];
-    let rules = choice("mode", raw.mode.as_ref(), &known)?;
-    match (&raw.paced, rules) {
-        (None, rules) => Ok(rules),
-        (Some(paced), TokenRules::Sound) => match paced.get_ref() {
-            true => Ok(TokenRules::Sound),
-            false => Ok(TokenRules::Unpaced),
-        },
-        (Some(paced), _) => {
-            let message = "paced: the paper's rules say nothing of it";
-            wrong(paced.span(), message, "remove it, or use mode = \"sound\"")
+/// Whether tokens are spread over the period. `mode` once chose between the shipped rules and those
+/// of the paper, which only experiments use.
+fn is_paced(raw: &RawDataNode) -> ReadResult<bool> {
+    match &raw.mode {
+        Some(text) if text.get_ref() != "sound" => {
+            let message = format!("mode: there is no {:?}", text.get_ref());
+            let fix = "remove it; `tidegate-lab repro haechi` compares with the paper's rules";
+            wrong(text.span(), message, fix)
         }
+        _ => Ok(raw.paced.as_ref().is_none_or(|paced| *paced.get_ref())),
     }
 }
 
@@ -195,12 +191,12 @@ mod tests {
     fn data_nodes_read_as_written_and_nothing_else_is_needed() {
         let cluster = Cluster::parse(FULL).unwrap();
         let [fast, plain] = &cluster.data_nodes[..] else { panic!("{cluster:?}") };
-        assert_eq!((fast.rules, fast.transport), (TokenRules::Unpaced, MemoryTransport::Model));
+        assert_eq!((fast.is_paced, fast.transport), (false, MemoryTransport::Model));
         assert_eq!(
             (fast.session_slots, fast.window, fast.per_period(fast.client)),
             (10, 32, 40_000)
         );
-        assert_eq!((plain.rules, plain.transport), (TokenRules::Sound, MemoryTransport::Shm));
+        assert_eq!((plain.is_paced, plain.transport), (true, MemoryTransport::Shm));
         let of = (plain.session_slots, plain.window, plain.period);
         assert_eq!(of, (DataNode::SESSION_SLOTS, DataNode::WINDOW, Span::SECOND));
         assert_eq!(plain.listen, Address::Unix("plain.sock".into()));
@@ -256,10 +252,13 @@ mod tests {
             ("\"400k iops\"", "\"9 iops\"", "client: 9 iops is nothing in a period of 100ms; wr"),
             ("seats = 10", "seats = 257", "seats: 257 is out of range; use 1 to 256"),
             ("window = 32", "window = 0", "window: 0 is out of range; use 1 to 1000"),
-            ("\"sound\"", "\"papr\"", "mode: \"papr\" is not a choice; did you mean \"paper\"?"),
-            ("\"sound\"", "\"paper\"", "line 12, column 17: paced: the paper's rules say nothing"),
+            (
+                "\"sound\"",
+                "\"paper\"",
+                "line 11, column 16: mode: there is no \"paper\"; remove it; ",
+            ),
             ("\"model\"", "\"verb\"", "fabric: \"verb\" is not a choice; did you mean \"verbs\"?"),
-            ("\"model\"", "\"shm\"\ndevice = \"a\"", "device: only an RDMA card is one; add fab"),
+            ("\"model\"", "\"shm\"\ndevice = \"a\"", "device: this fabric has none; add fab"),
             ("\"model\"", "\"verbs\"\ndevice = \"\"", "device: no name is empty; `rdma link`"),
         ];
         for (from, to, wanted) in cases {

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::super::resource::EVERYWHERE;
 use super::super::{Account, Extent, GateKind, Group, Levels, Policy, Promise, Resource};
 use super::{RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
-use crate::text::{ReadResult, Strings, Text, count, name, nearest, wrong};
+use crate::text::{ReadResult, Strings, Text, count, name, nearest_in, wrong};
 use crate::units::Span;
 
 /// The least bound of latency: a queue of less than a quarter of this looks like none.
@@ -67,7 +67,8 @@ pub(super) fn group(wanted: Option<&Text>, groups: &[Group]) -> ReadResult<Optio
     let Some(wanted) = wanted else { return Ok(None) };
     let found = groups.iter().position(|group| group.name == *wanted.get_ref());
     if found.is_none() {
-        let fix = nearest(wanted.get_ref(), groups.iter().map(|group| group.name.as_str()));
+        let names = groups.iter().map(|group| group.name.as_str());
+        let fix = nearest_in("group", wanted.get_ref(), names);
         return wrong(wanted.span(), format!("group: none is {:?}", wanted.get_ref()), fix);
     }
     Ok(found)
@@ -82,7 +83,8 @@ pub(super) fn resources(raw: &RawPolicy, policy: &Policy) -> ReadResult<Vec<Reso
     let known = |on: &PromisesOn| match on.keys().find(|key| index(&resources, key).is_none()) {
         None => Ok(()),
         Some(key) => {
-            let fix = nearest(key.get_ref(), resources.iter().map(|known| known.name.as_str()));
+            let names = resources.iter().map(|known| known.name.as_str());
+            let fix = nearest_in("resource", key.get_ref(), names);
             wrong(key.span(), format!("on: no resource is {:?}", key.get_ref()), fix)
         }
     };

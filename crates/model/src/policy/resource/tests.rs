@@ -165,7 +165,7 @@ fn errors_of_promises_name_the_line_the_field_and_the_fix() {
         ),
         (
             error(&format!("{tenant}on.cluster = {{ limit = \"1 iops\" }}")),
-            "line 3, column 4: on: no resource is \"cluster\"; none is defined",
+            "line 3, column 4: on: no resource is \"cluster\"; add [[resource]] with name = \"clus",
         ),
         (
             with(&format!("{tenant}reservation = \"9 iops\"")),
@@ -191,7 +191,7 @@ fn errors_of_promises_name_the_line_the_field_and_the_fix() {
         ),
         (
             with(&format!("{tenant}group = \"g\"")),
-            "line 15, column 9: group: none is \"g\"; none is defined",
+            "line 15, column 9: group: none is \"g\"; add [[group]] with name = \"g\"",
         ),
         (
             with(&format!("{tenant}[[match]]\ntenant = \"kv\"\npath = \"/var/**\"")),

@@ -147,7 +147,7 @@ impl Host {
     /// Continues with this memory, in which no client has a session slot.
     fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
         let rnic = self.rnic.as_ref();
-        let monitor = monitor(&self.node, rnic, &region, self.clock.now())?;
+        let monitor = monitor((&self.node, self.rules), rnic, &region, self.clock.now())?;
         let sweeper = sweeper(&self.node, rnic, &region, true)?;
         let inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
         let mut inner = lock(&self.inner);

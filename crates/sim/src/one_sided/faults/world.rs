@@ -15,7 +15,7 @@ use super::super::world::REGION;
 use super::station::{Late, Station};
 use super::{ClientSpec, Fault, FaultScenario, Load};
 use crate::time::Picoseconds;
-use crate::trial::{Look, Phases, Trial};
+use crate::trial::{Inspection, Phases, Trial};
 
 /// Session slots of the data node, and the buffers that its monitor needs for them.
 const SLOTS: u16 = 16;
@@ -215,7 +215,7 @@ impl OneSidedTrial {
         let period = Span(self.scenario.period.0);
         for station in self.stations.iter().filter(|station| !station.is_dead) {
             let Some((promise, outcome)) = summary.session_slots[usize::from(station.slot)] else {
-                return Err(format!("seat {} is gone", station.slot));
+                return Err(format!("session slot {} is gone", station.slot));
             };
             let demand = match station.spec.load {
                 Load::All => u64::MAX,
@@ -226,7 +226,7 @@ impl OneSidedTrial {
             };
             let is_backlogged = demand > promise.reservation * 104 / 100;
             if is_backlogged && outcome.completed < promise.reservation {
-                let what = format!("seat {}: {promise:?}, {outcome:?}", station.slot);
+                let what = format!("session slot {}: {promise:?}, {outcome:?}", station.slot);
                 return Err(format!("{what}, of {}", summary.capacity));
             }
         }
@@ -286,7 +286,7 @@ impl Trial for OneSidedTrial {
     }
 
     /// The monitor's events are checked as they come.
-    fn inspect(&mut self, _: Look) -> Result<(), String> {
+    fn inspect(&mut self, _: Inspection) -> Result<(), String> {
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use tidegate_sim::one_sided::nodes::{
 use super::super::NODES;
 use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, LOST, means, panel, table, worst};
 use super::run::{PeriodLog, expect_right, start, with_periods};
-use super::testbed::{HaechiTestbed, NodeSettings, SOUND};
+use super::testbed::{HaechiTestbed, NodeRules, NodeSettings};
 use super::{AS_SIMULATED, KEPT, SMALL, USED};
 use crate::experiment::haechi::plot::draw;
 use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
@@ -155,7 +155,7 @@ fn count(
     interrupt: &Interrupt,
 ) -> Result<LiveNodesRun, Failure> {
     let OneSidedClusterScenario { nics, period, window, nodes, .. } = scenario;
-    let kind = NodeSettings { nics, period: *period, window: *window, rules: SOUND };
+    let kind = NodeSettings { nics, period: *period, window: *window, rules: NodeRules::SOUND };
     let mut testbed = HaechiTestbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
     let (words, nodes) = (words(scenario), usize::from(*nodes));
     let mut processes =

@@ -1,6 +1,8 @@
 //! The data nodes of a scenario as it is run: a controller, and data nodes behind the model of a
-//! RNIC, a process each.
+//! RNIC, a process each. `tidegate up` runs those with the shipped rules, `tidegate-lab data-node`
+//! those with the paper's.
 
+use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::{Control, NicModel, Scenario};
 
-use crate::experiment::child::Child;
+use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
@@ -28,8 +30,20 @@ pub(super) struct NodeSettings<'a> {
     pub(super) nics: &'a NicModel,
     pub(super) period: Span,
     pub(super) window: u32,
-    /// The rules, as a line of the cluster's file.
-    pub(super) rules: &'a str,
+    pub(super) rules: NodeRules,
+}
+
+/// The rules by which data nodes give tokens out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeRules {
+    /// Those that ship, with tokens spread over the period or not.
+    Shipped { is_paced: bool },
+    /// The paper's, by their name for `tidegate-lab data-node`.
+    Paper(&'static str),
+}
+
+impl NodeRules {
+    pub(super) const SOUND: Self = Self::Shipped { is_paced: true };
 }
 
 pub(super) fn tenant(client: u64) -> String {
@@ -73,7 +87,12 @@ impl HaechiTestbed {
         let controller = Controller::lead("controller", &file, policy, &scratch, interrupt)?;
         let mut testbed = Self { nodes: Vec::new(), controller, sockets, scratch };
         for (name, socket) in names.iter().zip(&testbed.sockets) {
-            let start = testbed.controller.part(&file, "data-node", name, &testbed.scratch);
+            let start = match kind.rules {
+                NodeRules::Shipped { .. } => {
+                    testbed.controller.part(&file, "data-node", name, &testbed.scratch)
+                }
+                NodeRules::Paper(rules) => of_paper(&testbed.controller, &file, name, rules)?,
+            };
             let path = testbed.scratch.path();
             testbed.nodes.push(Child::start_listening(&start, socket, path, interrupt)?);
         }
@@ -110,10 +129,11 @@ impl NodeSettings<'_> {
     /// A data node in the cluster's file.
     fn text(&self, name: &str, socket: &Path) -> String {
         let Self { nics, period, window, rules } = self;
+        let is_paced = *rules != NodeRules::Shipped { is_paced: false };
         format!(
             "[[data-node]]\nname = \"{name}\"\nlisten = \"unix:{}\"\nmemory = \"16MiB\"\n\
              capacity = \"{} iops\"\nclient = \"{} iops\"\nperiod = \"{period}\"\n\
-             window = {window}\nfabric = \"model\"\n{rules}\n",
+             window = {window}\nfabric = \"model\"\npaced = {is_paced}\n",
             socket.display(),
             nics.node.0,
             nics.client.0,
@@ -123,17 +143,28 @@ impl NodeSettings<'_> {
 
 fn kind(scenario: &Scenario, window: u32) -> NodeSettings<'_> {
     let rules = match scenario.control {
-        Control::Basic => "mode = \"basic\"",
-        Control::Paper => "mode = \"paper\"",
-        Control::Unpaced => "paced = false",
-        // Other rules than the file knows are for the simulation.
-        Control::None | Control::Sound | Control::By(_) => SOUND,
+        Control::Basic => NodeRules::Paper("basic"),
+        Control::Paper => NodeRules::Paper("paper"),
+        Control::Unpaced => NodeRules::Shipped { is_paced: false },
+        // Other rules are for the simulation.
+        Control::None | Control::Sound | Control::By(_) => NodeRules::SOUND,
     };
     NodeSettings { nics: &scenario.nics, period: scenario.period, window, rules }
 }
 
-/// The shipped rules.
-pub(super) const SOUND: &str = "mode = \"sound\"";
+/// A data node that runs by the paper's rules.
+fn of_paper(
+    controller: &Controller,
+    cluster: &Path,
+    name: &str,
+    rules: &str,
+) -> Result<Start, Failure> {
+    let program =
+        env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
+    let mut arguments = vec!["--socket".into(), controller.socket().into(), "data-node".into()];
+    arguments.extend([cluster.into(), name.into(), "--rules".into(), rules.into()]);
+    Ok(Start { name: name.into(), program: program.into(), arguments, ..Start::default() })
+}
 
 fn policy(scenario: &Scenario) -> String {
     let mut text = format!("[[tenant]]\nname = \"{BACKGROUND_TENANT}\"\n");
@@ -154,20 +185,23 @@ fn policy(scenario: &Scenario) -> String {
 mod tests {
     use super::super::super::{FIGURE_9B, MODES, scenario};
     use super::*;
-    use tidegate_model::cluster::{MemoryTransport, TokenRules};
+    use tidegate_model::cluster::MemoryTransport;
     use tidegate_model::{Cluster, Iops, Policy};
 
     #[test]
     fn texts_are_read_by_those_they_are_for() {
-        let expected = [TokenRules::Sound, TokenRules::Basic, TokenRules::Paper, TokenRules::Sound];
+        let [basic, paper] = ["basic", "paper"].map(NodeRules::Paper);
+        let expected = [NodeRules::SOUND, basic, paper, NodeRules::SOUND];
         let base = scenario(FIGURE_9B).unwrap().slowed(20);
         for ((control, _), rules) in MODES.into_iter().zip(expected) {
             let scenario = Scenario { control, ..base.clone() };
-            let text = kind(&scenario, 16).text("m", Path::new("/tmp/m.sock"));
+            let settings = kind(&scenario, 16);
+            assert_eq!(settings.rules, rules);
+            let text = settings.text("m", Path::new("/tmp/m.sock"));
             let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
             assert_eq!(
-                (node.rules, node.transport, node.window),
-                (rules, MemoryTransport::Model, 16)
+                (node.is_paced, node.transport, node.window),
+                (true, MemoryTransport::Model, 16)
             );
             assert_eq!((node.capacity, node.client), (Iops(78_500), Iops(20_000)));
         }

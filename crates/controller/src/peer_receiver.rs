@@ -2,7 +2,7 @@
 //!
 //! A thousand stages answer a request within a few milliseconds, one by one. A task that wakes for
 //! each answer costs a wake-up of the thread per answer, ten times the cost of the answer itself.
-//! So the switchboard wakes for the first answer only. It reads all connections with data, pauses
+//! So the receiver wakes for the first answer only. It reads all connections with data, pauses
 //! for [`PAUSE`], and then reads at once all connections with data that arrived meanwhile. If at
 //! least [`BUSY`] connections had data, it reads on without a pause. A single message outside such
 //! a pause is read immediately.
@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use crate::input::Input;
 use crate::peer_link::PeerLink;
 
-/// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
+/// The pause of the receiver after it has read messages: the runtime's shortest wait. It
 /// lengthens a cycle by at most that, and bounds the messages that one stage can make the daemon
 /// read.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -53,9 +53,9 @@ pub(crate) enum ReadError {
 
 /// All links that the daemon reads from, and the channel to the machine.
 #[derive(Debug)]
-pub(crate) struct Switchboard {
+pub(crate) struct PeerReceiver {
     poller: Poller,
-    lines: Mutex<HashMap<u64, OpenLink>>,
+    links: Mutex<HashMap<u64, OpenLink>>,
     inputs: mpsc::Sender<Input>,
 }
 
@@ -104,41 +104,41 @@ impl PeerDecoder {
     }
 }
 
-impl Switchboard {
+impl PeerReceiver {
     pub(crate) fn new(inputs: mpsc::Sender<Input>) -> io::Result<Self> {
-        Ok(Self { poller: Poller::new()?, lines: Mutex::default(), inputs })
+        Ok(Self { poller: Poller::new()?, links: Mutex::default(), inputs })
     }
 
     /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
     /// connection is reported to the machine and aborts the link.
     pub(crate) async fn connect(&self, link: &Arc<PeerLink>, decoder: PeerDecoder, rest: &[u8]) {
-        let mut line = OpenLink { link: link.clone(), decoder };
-        line.decoder.extend(rest);
+        let mut open = OpenLink { link: link.clone(), decoder };
+        open.decoder.extend(rest);
         let mut received = Vec::new();
-        let is_open = line.take(&mut received)
+        let is_open = open.take(&mut received)
             && (!link.stream.holds_input()
-                || line.receive(&mut vec![0; READ_CHUNK], &mut received));
+                || open.receive(&mut vec![0; READ_CHUNK], &mut received));
         // Before any later message of it.
         self.forward(&mut received).await;
         if !is_open {
             return;
         }
-        self.add(line, &mut received);
+        self.add(open, &mut received);
         self.forward(&mut received).await;
     }
 
-    fn add(&self, line: OpenLink, received: &mut Vec<Input>) {
+    fn add(&self, open: OpenLink, received: &mut Vec<Input>) {
         // Under the lock, so that the poller reports no connection before it is in the list.
-        let mut lines = self.lines();
-        match self.poller.add(&line.link.stream, line.link.id.0) {
-            Ok(()) => drop(lines.insert(line.link.id.0, line)),
-            Err(error) => drop(line.end(error.into(), received)),
+        let mut links = self.links();
+        match self.poller.add(&open.link.stream, open.link.id.0) {
+            Ok(()) => drop(links.insert(open.link.id.0, open)),
+            Err(error) => drop(open.end(error.into(), received)),
         }
     }
 
     /// Stops reading the messages of a peer.
     pub(crate) fn disconnect(&self, link: &PeerLink) {
-        if self.lines().remove(&link.id.0).is_some() {
+        if self.links().remove(&link.id.0).is_some() {
             let _ = self.poller.remove(&link.stream);
         }
     }
@@ -153,7 +153,7 @@ impl Switchboard {
                 }
             }
         }
-        self.lines().clear();
+        self.links().clear();
     }
 
     async fn listen(&self) -> io::Result<()> {
@@ -187,13 +187,13 @@ impl Switchboard {
 
     /// Reads once from each connection with data.
     fn receive(&self, readable: &mut Vec<u64>, chunk: &mut [u8], received: &mut Vec<Input>) {
-        let mut lines = self.lines();
+        let mut links = self.links();
         for id in readable.drain(..) {
-            let Some(line) = lines.get_mut(&id) else { continue };
-            if !line.receive(chunk, received)
-                && let Some(line) = lines.remove(&id)
+            let Some(open) = links.get_mut(&id) else { continue };
+            if !open.receive(chunk, received)
+                && let Some(open) = links.remove(&id)
             {
-                let _ = self.poller.remove(&line.link.stream);
+                let _ = self.poller.remove(&open.link.stream);
             }
         }
     }
@@ -206,8 +206,8 @@ impl Switchboard {
     }
 
     /// A panic with the list locked leaves at worst one connection half read, and no other.
-    fn lines(&self) -> MutexGuard<'_, HashMap<u64, OpenLink>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn links(&self) -> MutexGuard<'_, HashMap<u64, OpenLink>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -244,7 +244,7 @@ impl OpenLink {
         }
     }
 
-    /// Ends the connection: the switchboard reads nothing more.
+    /// Ends the connection: the receiver reads nothing more.
     fn end(&self, error: ReadError, received: &mut Vec<Input>) -> bool {
         received.push(Input::Closed { connection: self.link.id, reason: error.to_string() });
         self.link.abort();
