@@ -153,7 +153,8 @@ impl Machine {
             Time::MAX => Span::ZERO,
             until => until.since(now),
         };
-        let held = Held { buckets: self.plan.gates().filter_map(bucket).collect(), lease };
+        let (buckets, segment) = (self.plan.gates().filter_map(bucket), &self.info.held.segment);
+        let held = Held { buckets: buckets.collect(), lease, segment: segment.clone() };
         Hello::Stage { version: VERSION, info: StageInfo { held, ..self.info.clone() } }
     }
 
