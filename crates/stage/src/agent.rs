@@ -197,14 +197,17 @@ impl Driver {
 
     fn lose(&mut self, error: &io::Error) {
         self.link = None;
+        let is_absent =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                format!("nobody listens at {}", self.place)
-            }
+            _ if is_absent => format!("nobody listens at {}", self.place),
             _ => error.to_string(),
         };
-        self.machine.on_closed(kernel_time(), &reason);
+        match self.place {
+            Place::Socket(_) if is_absent => self.machine.on_absent(kernel_time(), &reason),
+            _ => self.machine.on_closed(kernel_time(), &reason),
+        }
     }
 
     /// Carries out the outputs of the state machine.
