@@ -17,7 +17,7 @@ use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
 use tidegate_algo::scheduling::queue::QueueState;
 use tidegate_algo::shaping::token_bucket::{RATE_UNLIMITED, RateLease};
 use tidegate_fabric::unix::MessageLink;
-use tidegate_model::gate::Unit;
+use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::{Span, Time};
 use tidegate_proto::message::{Held, Rule, RuleError, StageInfo, ToStage};
 use tidegate_proto::stage::plan::{Change, GateSetup, SetChannel, SetGate};
@@ -366,8 +366,15 @@ fn set_gate(segment: &Segment, set: &SetGate, kept_until: Time) {
                 Unit::Bytes => (GateKind::Bytes, 1),
                 Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
             };
-            let [rate, burst, then] = [rate, burst, safe].map(|count| count.saturating_mul(tokens));
+            // Programs of a run begin with the default at most, and may have more after a pause: a
+            // tenant that starts programs one after the other would have a whole burst for each.
+            let start = Burst::DEFAULT.tokens(*rate).min(*burst);
+            let counts = [*rate, *burst, *safe, start];
+            let [rate, burst, then, start] = counts.map(|count| count.saturating_mul(tokens));
             let lease = RateLease { until: kept_until, then };
+            if set.fresh && !segment.name().is_empty() {
+                cell.bucket.configure_leased(rate, start, lease, now);
+            }
             cell.bucket.configure_leased(rate, burst, lease, now);
             kind
         }
@@ -534,6 +541,33 @@ impl Drop for StageAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tenant whose programs are short has no more than its limit.
+    #[test]
+    fn a_run_begins_with_the_default_burst_and_a_library_with_all_of_it() {
+        const RATE: u64 = 1 << 20;
+        let level = |segment: &Segment| {
+            let setup =
+                GateSetup::Bucket { unit: Unit::Bytes, rate: RATE, burst: 4 * RATE, safe: RATE };
+            let set = |fresh| SetGate { number: 3, fresh, setup: setup.clone() };
+            [true, false].map(|fresh| {
+                set_gate(segment, &set(fresh), Time::MAX);
+                segment.gates[3].bucket.level(clock::now(&segment.header.clock))
+            })
+        };
+        let before = std::time::Instant::now();
+        let (segment, path) = Segment::create().unwrap();
+        let levels = level(&segment);
+        std::fs::remove_file(path).unwrap();
+        let earned = before.elapsed().as_secs_f64() * RATE as f64;
+        assert!(
+            levels.iter().all(|level| (*level as f64) < RATE as f64 / 99.0 + earned),
+            "{levels:?}"
+        );
+        // Shards keep the rest of what is full.
+        let levels = level(&Segment::private().unwrap());
+        assert!(levels.iter().all(|level| *level >= 4 * RATE as i64 / 64 * 63), "{levels:?}");
+    }
 
     #[test]
     fn unread_notices_are_bounded() {
