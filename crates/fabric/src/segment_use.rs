@@ -111,7 +111,7 @@ mod tests {
         let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
         let mut files = Files(folder, Vec::new());
         let (name, path) = files.path("file");
-        let file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         if is_used_by_others(&file).is_err() {
             return eprintln!("skipped: this kernel grants no leases on files");
         }
