@@ -125,7 +125,7 @@ pub(crate) async fn attend(
 /// it, by their segment.
 async fn supervisor((uid, pid): (u32, u32), hello: &Hello, users: &Users) -> Peer {
     let is_watched =
-        matches!(hello, Hello::Stage { info, .. } if segment_use::of_supervisor(uid, info.pid));
+        matches!(hello, Hello::Stage { info, .. } if segment_use::is_used(uid, &info.held.segment));
     Peer { uid, pid, user: users.name(uid).await, is_watched, ..Peer::default() }
 }
 

@@ -109,8 +109,9 @@ impl Machine {
     fn apply(&mut self, input: Input) {
         let now = self.clock.now();
         match input {
-            Input::Joined { link, peer, hello } => {
+            Input::Joined { link, mut peer, hello } => {
                 let id = link.id;
+                peer.is_watched &= self.orphans.may_have(peer.uid);
                 self.links.insert(id, link);
                 self.controller.on_hello(now, id, peer, hello);
             }

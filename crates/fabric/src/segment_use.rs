@@ -5,13 +5,12 @@
 //! that means another process here, or none. The kernel can tell: it grants a write lease on a file
 //! only if no other open file of the same inode may write to it, and a mapping keeps the file that
 //! was mapped open. So the supervisor requests a lease on its own open file and gives it back at
-//! once. The controller does the same on a file that it opens for that ([`in_use`]): a
+//! once. The controller does the same on a file that it opens for that ([`is_used`]): a
 //! supervisor that was killed cannot say whether its programs go on.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
 /// The file system in memory with the directories of all users' segments.
@@ -48,55 +47,29 @@ pub fn is_used_by_others(file: impl AsFd) -> Result<bool, Errno> {
     }
 }
 
-/// Those of a user's supervisors, by their process numbers, of whose segments any process maps one.
-/// The numbers are those of the supervisors' own namespaces, as in the segments' names. Supervisors
-/// without a segment that can be seen from here are left out, as those in a container with another
-/// `/dev/shm`.
+/// Whether any process maps the segment in the file of this name, which a supervisor has made for
+/// this user. False if there is none, or none that can be seen from here, as in a container with
+/// another `/dev/shm`.
 ///
-/// The user's directory may hold anything; what is opened is a file of the user in this very file
-/// system, so that opening it has no effect and does not block. The directory is read once.
-pub fn in_use(user: u32, supervisors: &BTreeSet<u32>) -> BTreeSet<u32> {
-    let folder = || {
+/// The user's directory may hold anything, any number of files too; what is opened is the one file
+/// of this name, of the user in this very file system, so that opening it has no effect and does
+/// not block.
+pub fn is_used(user: u32, name: &str) -> bool {
+    let find = || -> Result<bool, Errno> {
         let memory = openat2(CWD, MEMORY, FOLDER, Mode::empty(), ResolveFlags::empty())?;
-        open(&memory, &format!("tidegate-{user}"), FOLDER)
+        let folder = open(&memory, &format!("tidegate-{user}"), FOLDER)?;
+        let file = open(&folder, name, FILE)?;
+        let status = fstat(&file)?;
+        let kind = FileType::from_raw_mode(status.st_mode);
+        let is_segment = kind.is_file() && status.st_uid == user;
+        Ok(is_segment && is_used_by_others(&file)?)
     };
-    folder().map_or_else(|_: Errno| BTreeSet::new(), |folder| used_in(&folder, user, supervisors))
-}
-
-/// Whether any process maps a segment of this user's supervisor; see [`in_use`].
-pub fn of_supervisor(user: u32, process: u32) -> bool {
-    !in_use(user, &BTreeSet::from([process])).is_empty()
-}
-
-/// Those of the supervisors with a segment in this directory that is used.
-fn used_in(folder: &OwnedFd, user: u32, supervisors: &BTreeSet<u32>) -> BTreeSet<u32> {
-    let mut used = BTreeSet::new();
-    let Ok(entries) = Dir::read_from(folder) else { return used };
-    for entry in entries.map_while(Result::ok) {
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        let number =
-            name.strip_prefix("stage-").and_then(|rest| rest.split_once('-')?.0.parse().ok());
-        let wanted = number.filter(|it| supervisors.contains(it) && !used.contains(it));
-        if let Some(number) = wanted
-            && is_used(folder, name, user)
-        {
-            used.insert(number);
-        }
-    }
-    used
+    !name.is_empty() && find().unwrap_or(false)
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-fn is_used(folder: &OwnedFd, name: &str, user: u32) -> bool {
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(file) = open(folder, name, flags) else { return false };
-    let is_segment = fstat(&file).is_ok_and(|status| {
-        let kind = FileType::from_raw_mode(status.st_mode);
-        kind.is_file() && status.st_uid == user
-    });
-    is_segment && is_used_by_others(&file).unwrap_or(false)
-}
+const FILE: OFlags =
+    OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Opens what a directory itself holds: through no link, and nothing that is mounted there.
 fn open(folder: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -106,33 +79,53 @@ fn open(folder: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+    use std::fs::{self, File};
+    use std::os::unix::fs::{DirBuilderExt, symlink};
+    use std::path::PathBuf;
 
     use super::*;
 
+    /// Files in the directory of this user's segments, which are removed at the end.
+    struct Files(PathBuf, Vec<PathBuf>);
+
+    impl Files {
+        fn path(&mut self, kind: &str) -> (String, PathBuf) {
+            let name = format!("test-{}-{kind}", std::process::id());
+            self.1.push(self.0.join(&name));
+            (name.clone(), self.0.join(name))
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            self.1.iter().for_each(|path| _ = fs::remove_file(path));
+        }
+    }
+
     #[test]
-    fn segments_that_are_used_are_found_by_the_numbers_in_their_names() {
-        let folder = tempfile::tempdir_in(MEMORY).unwrap();
-        let make = |name: &str| File::create(folder.path().join(name)).unwrap();
-        // Files that stay open for writing are used.
-        let used = ["stage-1-a", "stage-2-b", "stage-2-c", "other-3-d"].map(make);
-        for name in ["stage-4-e", "stage-11-f", "stage-x-g", "stage-5"] {
-            drop(make(name));
-        }
-        if is_used_by_others(File::open(folder.path().join("stage-4-e")).unwrap()).is_err() {
-            eprintln!("skipped: this kernel grants no leases on files");
-            return;
-        }
-        let opened = OwnedFd::from(File::open(folder.path()).unwrap());
+    fn only_a_file_of_this_name_and_user_that_a_process_has_is_in_use() {
         let user = rustix::process::geteuid().as_raw();
-        let found = |supervisors: &[u32]| {
-            used_in(&opened, user, &supervisors.iter().copied().collect())
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(found(&[1, 2, 3, 4, 5, 11]), [1, 2]);
-        assert_eq!(found(&[2, 4]), [2]);
-        drop(used);
-        assert_eq!(found(&[1, 2]), [0; 0]);
+        let folder = PathBuf::from(format!("{MEMORY}/tidegate-{user}"));
+        let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
+        let mut files = Files(folder, Vec::new());
+        let (name, path) = files.path("file");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        if is_used_by_others(&file).is_err() {
+            return eprintln!("skipped: this kernel grants no leases on files");
+        }
+        assert!(is_used(user, &name), "as a supervisor has it");
+        let (link, path) = files.path("link");
+        symlink(&name, path).unwrap();
+        let (fifo, path) = files.path("fifo");
+        rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let outside = format!("../tidegate-{user}/{name}");
+        for other in [&link, &fifo, &outside, "", ".", "no\0name", "nothing"] {
+            assert!(!is_used(user, other), "{other:?}");
+        }
+        assert!(!is_used(user ^ 1, &name), "of another user");
+        drop(file);
+        assert!(!is_used(user, &name), "nobody has it any more");
     }
 }

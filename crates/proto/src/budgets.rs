@@ -35,7 +35,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Event, Iops, Policy, Rate, Span, StageId, Time};
 
-use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
+use crate::message::{FromStage, Held, StageInfo, StageReport, ToStage, VERSION};
 use crate::outstanding::Outstanding;
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
@@ -211,7 +211,8 @@ impl Budgets {
         peer: Peer,
         mut info: StageInfo,
     ) -> Result<PeerId, Refusal> {
-        let held = core::mem::take(&mut info.held);
+        let buckets = core::mem::take(&mut info.held.buckets);
+        let held = Held { buckets, ..info.held.clone() };
         let admission = match &self.active {
             Some(active) => admission::admit(&active.policy, &active.name_index, &peer, &info)?,
             None => Admission::default(),
@@ -299,11 +300,11 @@ impl Budgets {
     }
 
     /// Stages of this machine without a connection whose programs may go on: their numbers, users
-    /// and processes.
-    pub(crate) fn orphans(&self) -> impl Iterator<Item = (StageId, u32, u32)> {
+    /// and segments.
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = (StageId, u32, &str)> {
         let is_orphan = |stage: &&Stage| stage.is_lost && stage.peer.is_watched;
         let lost = self.stages.values().filter(is_orphan);
-        lost.map(|stage| (stage.info.stage, stage.peer.uid, stage.info.pid))
+        lost.map(|stage| (stage.info.stage, stage.peer.uid, &*stage.info.held.segment))
     }
 
     /// No program of an orphan is left.

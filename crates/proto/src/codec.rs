@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn golden_frames_of_version_one() {
-        assert_eq!(VERSION, 5, "a new version needs new golden frames beside these");
+        assert_eq!(VERSION, 6, "a new version needs new golden frames beside these");
         let hello = Hello::Operator { version: 1 };
         assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
         let info = StageInfo {
@@ -278,10 +278,23 @@ mod tests {
     fn golden_frames_of_version_four() {
         let rate = |per_second| Throughput::new(Unit::Bytes, per_second);
         let bucket = HeldBucket { gate: String::from("kv"), rate: rate(9), safe: rate(5) };
-        let held = Held { buckets: vec![bucket], lease: Span(3) };
+        let held = Held { buckets: vec![bucket], lease: Span(3), ..Held::default() };
         let info = StageInfo { tenant: String::from("kv"), held, ..StageInfo::default() };
         let hello = Hello::Stage { version: 4, info };
         let golden = [0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5, 3];
+        let frame = bytes(&hello);
+        assert_eq!(frame[4..], golden, "{frame:?}");
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&frame);
+        assert_eq!(decoder.next_message(), Ok(Some(hello)));
+    }
+
+    #[test]
+    fn golden_frames_of_version_six() {
+        let held = Held { segment: String::from("s-7"), ..Held::default() };
+        let info = StageInfo { tenant: String::from("kv"), held, ..StageInfo::default() };
+        let hello = Hello::Stage { version: 6, info };
+        let golden = [0, 6, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 0, 0, 3, b's', b'-', b'7'];
         let mut frame = bytes(&hello);
         assert_eq!(frame[4..], golden, "{frame:?}");
         let mut decoder = Decoder::<Hello>::new();

@@ -300,8 +300,8 @@ impl Controller {
     }
 
     /// Stages of this machine without a connection whose programs may go on ([`Peer::is_watched`]):
-    /// the number of each, its user, and its process by its own word.
-    pub fn orphans(&self) -> impl Iterator<Item = (StageId, u32, u32)> {
+    /// the number of each, its user, and its segment by its own word.
+    pub fn orphans(&self) -> impl Iterator<Item = (StageId, u32, &str)> {
         self.budgets.orphans()
     }
 

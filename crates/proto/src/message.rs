@@ -33,7 +33,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,18 +188,23 @@ pub struct StageInfo {
     pub held: Held,
 }
 
-/// The rates that a stage enforces as it connects, for a controller that has started anew.
+/// What a stage has as it connects: rates, for a controller that has started anew, and the memory
+/// that it shares with its programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Its token buckets.
     pub buckets: Vec<HeldBucket>,
     /// For how long from now their rates last; zero if they have no end, or it has come.
     pub lease: Span,
+    /// The name of its segment's file in the directory of its user; empty if other processes have
+    /// no part in the segment. Hellos of versions before 6 end without it.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "name_or_none")]
+    pub segment: String,
 }
 
 impl Held {
     fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
+        self.buckets.is_empty() && self.segment.is_empty()
     }
 }
 
@@ -218,6 +223,11 @@ pub struct HeldBucket {
 /// nothing. Bytes that cannot be read are left over, and the frame is refused for them.
 fn held_or_none<'de, D: Deserializer<'de>>(rest: D) -> Result<Held, D::Error> {
     Ok(Held::deserialize(rest).unwrap_or_default())
+}
+
+/// The same of the last name in it.
+fn name_or_none<'de, D: Deserializer<'de>>(rest: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(rest).unwrap_or_default())
 }
 
 /// From a controller to a stage.

@@ -190,6 +190,12 @@ impl PeerSession {
         self.standing = Standing::Seeking;
         self.retry.later(now);
     }
+
+    /// An attempt failed because nobody listens. The next one follows within `pause`.
+    pub(crate) fn on_absent(&mut self, now: Time, pause: Span) {
+        self.on_closed(now);
+        self.retry.by(now.after(pause));
+    }
 }
 
 impl Default for PeerSession {

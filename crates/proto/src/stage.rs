@@ -36,8 +36,12 @@ use plan::{Change, Plan};
 /// The pause before the first new attempt to connect. A controller that restarts is back sooner
 /// than a person notices.
 const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
-/// The longest pause between attempts: a stage comes back within this time of its controller.
+/// The longest pause between attempts.
 const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
+/// The longest pause between attempts on a machine where nobody listens: an attempt costs three
+/// system calls there. A controller that starts gives out what it knows of nobody, so each program
+/// has to be there soon.
+const RETRY_ABSENT: Span = Span(250 * Span::MILLISECOND.0);
 /// The silence allowed before a controller has set its own bound.
 const SILENCE_FIRST: Span = Span(5 * Span::SECOND.0);
 
@@ -153,7 +157,8 @@ impl Machine {
             Time::MAX => Span::ZERO,
             until => until.since(now),
         };
-        let held = Held { buckets: self.plan.gates().filter_map(bucket).collect(), lease };
+        let (buckets, segment) = (self.plan.gates().filter_map(bucket), &self.info.held.segment);
+        let held = Held { buckets: buckets.collect(), lease, segment: segment.clone() };
         Hello::Stage { version: VERSION, info: StageInfo { held, ..self.info.clone() } }
     }
 
@@ -231,6 +236,15 @@ impl Machine {
     pub fn on_closed(&mut self, now: Time, reason: &str) {
         if !self.has_ended {
             self.lose(now, format!("no controller: {reason}"));
+        }
+    }
+
+    /// No controller listens on this machine, and why.
+    pub fn on_absent(&mut self, now: Time, reason: &str) {
+        if !self.has_ended {
+            self.is_connecting = false;
+            self.session.on_absent(now, RETRY_ABSENT);
+            self.notice(format!("no controller: {reason}"));
         }
     }
 

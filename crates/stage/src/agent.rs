@@ -5,10 +5,8 @@
 //! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
 //! [`StageAgent`] runs it on a thread for a program that uses the library.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -18,13 +16,10 @@ use tidegate_algo::classify::channel::WORDS_MAX;
 use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
 use tidegate_algo::scheduling::queue::QueueState;
 use tidegate_algo::shaping::token_bucket::{RATE_UNLIMITED, RateLease};
-use tidegate_fabric::default_paths::default_socket;
-#[cfg(feature = "tls")]
-use tidegate_fabric::stream::Way;
 use tidegate_fabric::unix::MessageLink;
-use tidegate_model::gate::Unit;
+use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::{Span, Time};
-use tidegate_proto::message::{Rule, RuleError, StageInfo, ToStage};
+use tidegate_proto::message::{Held, Rule, RuleError, StageInfo, ToStage};
 use tidegate_proto::stage::plan::{Change, GateSetup, SetChannel, SetGate};
 use tidegate_proto::stage::{Machine, Output};
 
@@ -34,6 +29,7 @@ use crate::gate;
 use crate::layout::{GateKind, Header, SLOT_WORDS, TOKENS_PER_OPERATION};
 use crate::lease;
 use crate::segment::Segment;
+use crate::settings::{ControllerAddress, Settings};
 use crate::stage::Stage;
 #[cfg(feature = "transform")]
 use crate::transform::{Keys, Layered, Transforms};
@@ -51,73 +47,6 @@ const RENEWAL_MIN: Span = Span(100 * Span::MILLISECOND.0);
 /// How many notices are kept at most. A supervisor reads them in every round of its loop; the agent
 /// of a library has no reader.
 const NOTICES_MAX: usize = 16;
-
-/// Identity of a stage, and the place of its controller.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The tenant it acts for; empty to go by the policy's rules alone.
-    pub tenant: String,
-    /// The controller's socket, if the controller is on this machine.
-    pub socket: PathBuf,
-    /// The way to a controller on another machine, which is used instead of the socket.
-    #[cfg(feature = "tls")]
-    pub remote: Option<Way>,
-    /// The command that the stage runs, for display.
-    pub command: String,
-    /// Whether it carries content, so that gates may transform it.
-    pub layered: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let name = std::env::args_os().next().unwrap_or_default();
-        Self {
-            tenant: String::new(),
-            socket: default_socket(),
-            #[cfg(feature = "tls")]
-            remote: None,
-            command: name.to_string_lossy().into_owned(),
-            layered: true,
-        }
-    }
-}
-
-/// Where the controller of a stage listens.
-#[derive(Debug)]
-enum ControllerAddress {
-    Socket(PathBuf),
-    #[cfg(feature = "tls")]
-    Remote(Way),
-}
-
-impl ControllerAddress {
-    fn of(settings: &Settings) -> Self {
-        #[cfg(feature = "tls")]
-        if let Some(way) = &settings.remote {
-            return Self::Remote(way.clone());
-        }
-        Self::Socket(settings.socket.clone())
-    }
-
-    /// Connects, or begins to: a controller on another machine may answer later.
-    fn connect(&self) -> io::Result<MessageLink<ToStage>> {
-        match self {
-            Self::Socket(path) => MessageLink::connect(path),
-            #[cfg(feature = "tls")]
-            Self::Remote(way) => way.connect().map(MessageLink::from),
-        }
-    }
-}
-
-impl fmt::Display for ControllerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(path) => path.display().fmt(f),
-            #[cfg(feature = "tls")]
-            Self::Remote(way) => way.address.fmt(f),
-        }
-    }
-}
 
 /// How long a controller on another machine may take to read the good-bye of a stage.
 #[cfg(feature = "tls")]
@@ -149,6 +78,7 @@ impl Driver {
             command: settings.command.chars().take(200).collect(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             release: env!("CARGO_PKG_VERSION").into(),
+            held: Held { segment: segment.name().into(), ..Held::default() },
             ..StageInfo::default()
         };
         let now = kernel_time();
@@ -267,14 +197,19 @@ impl Driver {
 
     fn lose(&mut self, error: &io::Error) {
         self.link = None;
+        let is_absent =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                format!("no controller listens at {}", self.address)
-            }
+            _ if is_absent => format!("no controller listens at {}", self.address),
             _ => error.to_string(),
         };
-        self.machine.on_closed(kernel_time(), &reason);
+        match self.address {
+            ControllerAddress::Socket(_) if is_absent => {
+                self.machine.on_absent(kernel_time(), &reason)
+            }
+            _ => self.machine.on_closed(kernel_time(), &reason),
+        }
     }
 
     /// Carries out the outputs of the state machine.
@@ -433,8 +368,15 @@ fn set_gate(segment: &Segment, set: &SetGate, kept_until: Time) {
                 Unit::Bytes => (GateKind::Bytes, 1),
                 Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
             };
-            let [rate, burst, then] = [rate, burst, safe].map(|count| count.saturating_mul(tokens));
+            // Programs of a run begin with the default at most, and may have more after a pause: a
+            // tenant that starts programs one after the other would have a whole burst for each.
+            let start = Burst::DEFAULT.tokens(*rate).min(*burst);
+            let counts = [*rate, *burst, *safe, start];
+            let [rate, burst, then, start] = counts.map(|count| count.saturating_mul(tokens));
             let lease = RateLease { until: kept_until, then };
+            if set.fresh && !segment.name().is_empty() {
+                cell.bucket.configure_leased(rate, start, lease, now);
+            }
             cell.bucket.configure_leased(rate, burst, lease, now);
             kind
         }
@@ -601,6 +543,33 @@ impl Drop for StageAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tenant whose programs are short has no more than its limit.
+    #[test]
+    fn a_run_begins_with_the_default_burst_and_a_library_with_all_of_it() {
+        const RATE: u64 = 1 << 20;
+        let level = |segment: &Segment| {
+            let setup =
+                GateSetup::Bucket { unit: Unit::Bytes, rate: RATE, burst: 4 * RATE, safe: RATE };
+            let set = |fresh| SetGate { number: 3, fresh, setup: setup.clone() };
+            [true, false].map(|fresh| {
+                set_gate(segment, &set(fresh), Time::MAX);
+                segment.gates[3].bucket.level(clock::now(&segment.header.clock))
+            })
+        };
+        let before = std::time::Instant::now();
+        let (segment, path) = Segment::create().unwrap();
+        let levels = level(&segment);
+        std::fs::remove_file(path).unwrap();
+        let earned = before.elapsed().as_secs_f64() * RATE as f64;
+        assert!(
+            levels.iter().all(|level| (*level as f64) < RATE as f64 / 99.0 + earned),
+            "{levels:?}"
+        );
+        // Shards keep the rest of what is full.
+        let levels = level(&Segment::private().unwrap());
+        assert!(levels.iter().all(|level| *level >= 4 * RATE as i64 / 64 * 63), "{levels:?}");
+    }
 
     #[test]
     fn unread_notices_are_bounded() {

@@ -54,6 +54,8 @@ pub mod memory;
 #[cfg(feature = "agent")]
 mod report;
 #[cfg(feature = "agent")]
+mod settings;
+#[cfg(feature = "agent")]
 pub mod supervise;
 #[cfg(feature = "agent")]
 mod sweep;
@@ -65,11 +67,13 @@ mod usage;
 mod users;
 
 #[cfg(feature = "agent")]
-pub use agent::{Settings, StageAgent};
+pub use agent::StageAgent;
 pub use bypass::Bypass;
 pub use local::{Inside, forget_thread};
 pub use scope::Scope;
 pub use segment::Segment;
+#[cfg(feature = "agent")]
+pub use settings::Settings;
 pub use stage::{Admission, Request, Stage, Subject};
 // For programs that need to know the demands of the rules in force.
 pub use tidegate_algo::classify::channel::{Classifier, RuleTable};

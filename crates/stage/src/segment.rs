@@ -28,6 +28,8 @@ pub struct Segment {
     layout: NonNull<Layout>,
     /// For the process that made the file: locked, as a sign that it is in use.
     kept: Option<OwnedFd>,
+    /// For the process that made the file: its name in the directory.
+    name: String,
     /// One more than the index of this process among those of the segment; zero if it has none.
     process: AtomicU32,
 }
@@ -81,13 +83,13 @@ impl Segment {
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = format!("stage-{}-{:016x}", std::process::id(), u64::from_le_bytes(random));
-        let path = directory.join(name);
+        let path = directory.join(&name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file: OwnedFd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::LockShared)?;
         let made = allocate(&file).and_then(|()| Self::fresh(map(&file)?));
         let mut segment = made.inspect_err(|_| _ = rustix::fs::unlink(&path))?;
-        segment.kept = Some(file);
+        (segment.kept, segment.name) = (Some(file), name);
         Ok((segment, path))
     }
 
@@ -102,7 +104,7 @@ impl Segment {
         }
         let address = map(&file)?;
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let segment = Self { layout, kept: None, process: AtomicU32::new(0) };
+        let segment = Self::at(layout);
         let header = &segment.header;
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -110,6 +112,17 @@ impl Segment {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(segment)
+    }
+
+    fn at(layout: NonNull<Layout>) -> Self {
+        Self { layout, kept: None, name: String::new(), process: AtomicU32::new(0) }
+    }
+
+    /// The name of the segment's file in the directory of its user, if this process has made it;
+    /// else empty.
+    #[cfg(feature = "agent")]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Notes the index of this process among those of the segment.
@@ -148,7 +161,7 @@ impl Segment {
     /// Makes zeroed memory a segment.
     fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let segment = Self { layout, kept: None, process: AtomicU32::new(0) };
+        let segment = Self::at(layout);
         segment.records.iter().for_each(|record| record.lock.initialise());
         clock::set(&segment.header.clock);
         let mut random = [0; 4];

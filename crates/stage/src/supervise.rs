@@ -24,13 +24,14 @@ use tidegate_fabric::stream::Way;
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
 
-use crate::agent::{Driver, Settings};
+use crate::agent::Driver;
 use crate::bypass::{BYPASSES, Bypass, PROGRAMS};
 use crate::census;
 use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
 use crate::report;
 use crate::segment::{Segment, VARIABLE};
+use crate::settings::Settings;
 use crate::sweep;
 
 /// How long the program's start waits for a controller's rules, so that its first request meets

@@ -233,18 +233,7 @@ fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     }
     unknown.sort_unstable();
     unknown.dedup();
-    let undeclared = unknown.iter().filter_map(|id| cluster.node(*id));
-    let undeclared =
-        undeclared.filter(|node| node.capacity.is_none()).map(|node| node.name.clone());
-    let undeclared: Vec<String> = undeclared.collect();
-    if !undeclared.is_empty() {
-        let (does, it) = if undeclared.len() == 1 { ("does", "it") } else { ("do", "they") };
-        warnings.push(format!(
-            "{} {does} not say what {it} can do, so promises there are not checked; add capacity = \
-             \"20k iops\", for example",
-            listed(&undeclared)
-        ));
-    }
+    warnings.extend(unchecked(unknown.iter().filter_map(|id| cluster.node(*id))));
     let owned = cluster.volumes.iter().map(|volume| (&volume.name, &volume.tenant));
     for (name, tenant) in owned.chain(cluster.pools.iter().map(|pool| (&pool.name, &pool.tenant))) {
         if policy.tenant_named(tenant).is_none() {
@@ -255,6 +244,29 @@ fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Returns warnings about the nodes at which promises cannot be compared with a declared capacity.
+fn unchecked<'a>(nodes: impl Iterator<Item = &'a Node>) -> impl Iterator<Item = String> {
+    let undeclared = nodes.filter(|node| node.capacity.is_none());
+    let (measured, unknown): (Vec<_>, Vec<_>) = undeclared.partition(|node| node.latency.is_some());
+    let names = |nodes: &[&Node]| listed(&Vec::from_iter(nodes.iter().map(|it| it.name.clone())));
+    let (does, it) = if unknown.len() == 1 { ("does", "it") } else { ("do", "they") };
+    let unknown = (!unknown.is_empty()).then(|| {
+        format!(
+            "{} {does} not say what {it} can do, so promises there are not checked; add capacity = \
+             \"20k iops\", for example",
+            names(&unknown)
+        )
+    });
+    let measured = (!measured.is_empty()).then(|| {
+        format!(
+            "promises at {} are compared with the capacity while the cluster runs, because it is \
+             measured then; `tidegate status` warns where less is found",
+            names(&measured)
+        )
+    });
+    unknown.into_iter().chain(measured)
 }
 
 /// Returns warnings about a tenant's levels in bytes alone, which data nodes ignore: a client there
@@ -627,6 +639,17 @@ mod tests {
             "cache belongs to web, which is no tenant of the policy; its requests have no tenant",
         ];
         assert_eq!(warnings(&policy, &Cluster::parse(CLUSTER).unwrap()), golden);
+    }
+
+    #[test]
+    fn a_measured_capacity_is_not_called_a_missing_one() {
+        let policy = "tenant = [{ name = \"oltp\", reservation = \"1k iops\" }]";
+        let cluster = CLUSTER.replace("\"100k iops\"", "\"measured\"");
+        let warnings =
+            warnings(&Policy::parse(policy).unwrap(), &Cluster::parse(&cluster).unwrap());
+        let golden = "promises at a are compared with the capacity while the cluster runs, because \
+                      it is measured then; `tidegate status` warns where less is found";
+        assert_eq!(warnings.iter().filter(|it| it.contains(" a ")).collect::<Vec<_>>(), [golden]);
     }
 
     #[test]

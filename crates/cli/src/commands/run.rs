@@ -85,7 +85,9 @@ impl Args {
         let address = text.parse().ok().filter(|address| matches!(address, Address::Tcp { .. }));
         let Some(address) = address else {
             let failure = Failure::new(Code::Usage, format!("{text:?} is no HOST:PORT"));
-            return Err(failure.help("name a socket of this machine with --socket"));
+            let help = "write it like storage.example.com:7300; a socket of this machine is named \
+                        with --socket";
+            return Err(failure.help(help));
         };
         let Some(directory) = &self.tls else {
             let failure = Failure::new(Code::Usage, format!("{address} asks for a certificate"));

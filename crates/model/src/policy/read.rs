@@ -17,17 +17,20 @@ use super::users::CERTIFICATE;
 use super::{Account, Channel, Fallback, GateKind, Group, Levels, Match, Policy};
 use super::{PolicyError, RuleTarget, Tenant};
 use crate::conditions::{Conditions, SizeRange, StorageConditions};
-use crate::gate::{Burst, GateSpec, Throughput, Unit};
+use crate::gate::{GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::tag::{Class, ClassWeights};
 use crate::text::{
     self, ReadResult, Strings, Text, choice, count, name, nearest_in, quantity, wrong,
 };
-use crate::units::{self, Bytes, Iops, Portion, Rate, Span, UnitProblem};
+use crate::units::{Portion, Span};
 
+mod levels;
 mod resources;
 
+pub(crate) use levels::{MEASURED, levels};
+use levels::{burst, burst_of, throughput};
 pub(crate) use resources::latency;
 use resources::{PromisesOn, RawGroup, RawResource};
 
@@ -336,7 +339,8 @@ fn gate(raw: &RawGate) -> ReadResult<GateSpec> {
                 return wrong(raw.kind.span(), "rate: a token-bucket needs one", fix);
             };
             let rate = throughput("rate", text.get_ref(), text.span())?;
-            (GateSpec::TokenBucket { rate, burst: burst(raw.burst.as_ref())? }, &["rate", "burst"])
+            let burst = burst_of(rate, raw.burst.as_ref())?;
+            (GateSpec::TokenBucket { rate, burst }, &["rate", "burst"])
         }
         "fair-queue" => {
             (GateSpec::FairQueue { depth: depth()?, weights: weights(raw)? }, &["depth", "weights"])
@@ -535,64 +539,11 @@ fn known_tenant(text: &Text, tenants: &[Tenant]) -> ReadResult<TenantId> {
     }
 }
 
-fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadResult<Throughput> {
-    let level = match (text.parse::<Iops>(), text.parse::<Rate>()) {
-        (Ok(iops), _) => Throughput::Operations(iops),
-        (_, Ok(rate)) => Throughput::Bandwidth(rate),
-        (Err(as_operations), Err(as_bandwidth)) => {
-            // The parser that knows the unit says what is wrong with the number.
-            let is_unknown = as_bandwidth.problem == UnitProblem::UnknownUnit;
-            let error = if is_unknown { as_operations } else { as_bandwidth };
-            let like = units::respelled_rate(text).filter(|_| is_unknown);
-            let fix = match like {
-                Some(like) => format!("write it like {like:?}"),
-                None => r#"write it like "150MiB/s" or "30k iops""#.into(),
-            };
-            return wrong(span, format!("{field}: {:?} {}", error.input, error.problem), fix);
-        }
-    };
-    if level.per_second() == 0 {
-        return wrong(
-            span,
-            format!("{field}: {text:?} lets nothing through"),
-            "leave the field out",
-        );
-    }
-    Ok(level)
-}
-
-/// Reads one throughput, or one of each unit.
-pub(crate) fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
-    let mut levels = Levels::default();
-    let Some(texts) = texts else { return Ok(levels) };
-    for text in &texts.get_ref().0 {
-        let level = throughput(field, text, texts.span())?;
-        if levels.get(level.unit()).is_some() {
-            let message = format!("{field}: two values in the same unit");
-            return wrong(texts.span(), message, "keep one of them");
-        }
-        match level {
-            Throughput::Bandwidth(rate) => levels.bandwidth = Some(rate),
-            Throughput::Operations(iops) => levels.operations = Some(iops),
-        }
-    }
-    Ok(levels)
-}
-
-fn burst(text: Option<&Text>) -> ReadResult<Burst> {
-    let Some(text) = text else { return Ok(Burst::DEFAULT) };
-    if let Ok(span) = text.get_ref().parse::<Span>() {
-        return Ok(Burst::Time(span));
-    }
-    match text.get_ref().parse::<Bytes>() {
-        Ok(size) => Ok(Burst::Size(size)),
-        Err(error) => wrong(text.span(), format!("burst: {error}"), r#"or like "20ms""#),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::Burst;
+    use crate::units::{Bytes, Iops};
     use alloc::string::ToString;
     use proptest::prelude::*;
 
@@ -669,6 +620,7 @@ mod tests {
         let with = |more: &str| error(&format!("{TENANT}{more}"));
         let cases = [
             (error("budget = 5"), "line 1, column 10: invalid type: integer"),
+            (error("budget = \"measured\""), "write capacity = \"measured\" of a [[resource]]"),
             (error("bugdet = \"5\""), "line 1, column 1: unknown field `bugdet`, expected one of"),
             (error("period = \"1\""), "column 10: period: \"1\" has no unit; write it like"),
             (error("redistribute = \"2s\""), "redistribute: 2s is not between 10ms and period"),
@@ -776,6 +728,8 @@ mod tests {
             gate("{ kind = \"bucket\" }").contains("kind: \"bucket\" is not a gate; known are")
         );
         assert!(gate("{ kind = \"token-bucket\" }").contains("rate: a token-bucket needs one"));
+        let error = gate("{ kind = \"token-bucket\", rate = \"9 iops\", burst = \"4MiB\" }");
+        assert!(error.contains("burst: it is of bytes, and the rate is of operations"), "{error}");
         assert!(gate("{ kind = \"concurrency\" }").contains("depth: concurrency does not say"));
         assert!(gate("{ kind = \"concurrency\", depth = 0 }").contains("depth: 0 is out of range"));
         let extra = gate("{ kind = \"no-op\", depth = 1 }");

@@ -39,7 +39,7 @@ impl Budgets {
     /// The number of a stage that says hello: the one it had, unless another stage has it now.
     pub(super) fn stage_id(&mut self, peer: &Peer, info: &StageInfo) -> StageId {
         let holder = self.stages.get(&info.stage);
-        let is_free = holder.is_none_or(|holder| holder.is_process(peer, info));
+        let is_free = holder.is_none_or(|holder| holder.is_supervisor(peer, info));
         if info.stage != StageId::default() && is_free {
             return info.stage;
         }

@@ -116,15 +116,20 @@ fn confined(mut conditions: Conditions, folders: &[String]) -> Conditions {
 /// A tenant's own bucket: first with the safe rate, then with the rate in force.
 ///
 /// Where the capacity is measured within a bound of latency, the bursts of all tenants together are
-/// to make no longer queue than a full device has. A burst that the policy states stays.
+/// to make no longer queue than a full device has. A burst that the policy states stays, but one of
+/// data says nothing of operations, which have the default.
 pub(super) fn push_bucket(
     rules: &mut Vec<Rule>,
     policy: &Policy,
     tenant: &Tenant,
     (unit, rates): (Unit, Rates),
 ) {
-    let bound = policy.measured_at(GateKind::Stage).filter(|_| tenant.burst == Burst::DEFAULT);
-    let burst = bound.map_or(tenant.burst, burst_within);
+    let stated = match (unit, tenant.burst) {
+        (Unit::Operations, Burst::Size(_)) => Burst::DEFAULT,
+        (_, burst) => burst,
+    };
+    let bound = policy.measured_at(GateKind::Stage).filter(|_| stated == Burst::DEFAULT);
+    let burst = bound.map_or(stated, burst_within);
     let name = bucket_name(&tenant.name, unit);
     let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));
     let spec = GateSpec::TokenBucket { rate: safe, burst };
@@ -246,6 +251,28 @@ rule 1 to oltp
 default to oltp
 "#;
         assert_eq!(listing(&[0], Some(0)), golden);
+    }
+
+    /// A burst of 4 MiB is not one of four million operations.
+    #[test]
+    fn a_burst_in_bytes_is_none_of_operations() {
+        let bursts = |burst: &str| {
+            let tenant = "[[tenant]]\nname = \"a\"\nlimit = [\"1MiB/s\", \"9 iops\"]\n";
+            let policy = Policy::parse(&format!("{tenant}burst = \"{burst}\"")).unwrap();
+            let rules = rules(&policy, &[0], Some(0), |_, _| Rates { safe: 1, now: 1 });
+            let burst = |rule: Rule| match rule {
+                Rule::Housekeeping(Housekeeping::SetGate {
+                    spec: GateSpec::TokenBucket { rate, burst },
+                    ..
+                }) => Some((rate.unit(), burst)),
+                _ => None,
+            };
+            Vec::from_iter(rules.into_iter().filter_map(burst))
+        };
+        let size = Burst::Size(tidegate_model::Bytes(4 << 20));
+        assert_eq!(bursts("4MiB"), [(Unit::Bytes, size), (Unit::Operations, Burst::DEFAULT)]);
+        let time = Burst::Time(tidegate_model::Span(50_000_000));
+        assert_eq!(bursts("50ms"), [(Unit::Bytes, time), (Unit::Operations, time)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, TenantStats, TrafficCounters, per_second};
-use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
+use crate::message::{ChannelReport, Coverage, GateReport, Held, Rule, StageInfo, StageReport};
 use crate::session::Peer;
 use crate::stats::delays::stages::StageGate;
 
@@ -244,10 +244,14 @@ impl Stage {
         stage
     }
 
-    /// Whether a peer that describes itself like this is the process of this stage.
-    pub(super) fn is_process(&self, peer: &Peer, info: &StageInfo) -> bool {
-        let here = (self.peer.uid, self.peer.pid, &self.peer.certificate, &self.info.host);
-        here == (peer.uid, peer.pid, &peer.certificate, &info.host)
+    /// Whether a peer that describes itself like this is the supervisor of this stage. One that
+    /// stays behind for what its program has left running is another process, with the same
+    /// segment.
+    pub(super) fn is_supervisor(&self, peer: &Peer, info: &StageInfo) -> bool {
+        let here = (self.peer.uid, &self.peer.certificate, &self.info.host);
+        let (own, segment) = (&self.info.held.segment, &info.held.segment);
+        here == (peer.uid, &peer.certificate, &info.host)
+            && (self.peer.pid == peer.pid || !own.is_empty() && own == segment)
     }
 
     /// Gives the stage a share for each tenant at `served`, in ascending order, under a policy that
@@ -278,7 +282,8 @@ impl Stage {
     /// Takes in the description that the stage sent, with its texts shortened.
     pub(super) fn set_info(&mut self, mut info: StageInfo) {
         shorten(&mut info.command, COMMAND_MAX);
-        for text in [&mut info.tenant, &mut info.host, &mut info.release] {
+        let Held { segment, .. } = &mut info.held;
+        for text in [&mut info.tenant, &mut info.host, &mut info.release, segment] {
             shorten(text, TEXT_MAX);
         }
         self.info = info;

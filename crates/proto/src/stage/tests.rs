@@ -203,6 +203,29 @@ fn without_a_controller_it_tries_again_with_growing_pauses() {
     assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
 }
 
+/// A controller that starts on the same machine hears of a stage at once, however long there was
+/// none.
+#[test]
+fn without_a_listener_the_pauses_stay_short() {
+    let mut machine = Machine::new(Time::ZERO, StageInfo::default(), false);
+    let mut now = Time::ZERO;
+    let mut pause = |machine: &mut Machine, is_absent: bool| {
+        machine.on_deadline(now);
+        assert!(outputs(machine).contains(&Output::Connect));
+        match is_absent {
+            true => machine.on_absent(now, "nobody listens"),
+            false => machine.on_closed(now, "it closed the connection"),
+        }
+        outputs(machine);
+        let pause = machine.session.next_attempt().since(now);
+        now = machine.session.next_attempt();
+        pause.0 / MS
+    };
+    let pauses = [(); 8].map(|()| pause(&mut machine, true));
+    assert_eq!(pauses, [100, 200, 250, 250, 250, 250, 250, 250]);
+    assert_eq!(pause(&mut machine, false), 5_000, "one that listens and closes is left alone");
+}
+
 #[test]
 fn a_controller_that_welcomes_and_closes_at_once_is_called_less_and_less_often() {
     let mut machine = Machine::new(Time::ZERO, StageInfo::default(), false);

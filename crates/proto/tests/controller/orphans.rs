@@ -3,7 +3,7 @@
 
 use tidegate_model::{Span, StageId};
 use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::{FromStage, StageInfo, VERSION};
+use tidegate_proto::message::{FromStage, Held, StageInfo, VERSION};
 
 use crate::world::{ControllerTestbed, MIB, MS};
 
@@ -75,6 +75,31 @@ fn a_supervisor_that_is_killed_with_its_program_frees_its_share_at_once() {
     world.settle();
     world.run(Span(150 * MS));
     assert!(world.stage(two).rate_mib() >= 98, "{}", world.stage(two).rate_mib());
+}
+
+/// A supervisor goes on as another process where its program has left something running.
+#[test]
+fn a_supervisor_that_stays_behind_is_the_same_stage() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
+    world.is_watched = true;
+    let info = |pid: u32, stage: StageId, segment: &str| {
+        let held = Held { segment: segment.into(), ..Held::default() };
+        StageInfo { tenant: "oltp".into(), pid, stage, held, ..StageInfo::default() }
+    };
+    let first = world.hello(VERSION, 1_000, info(7, StageId(0), "stage-7-1"));
+    let stage = world.stage(first).id;
+    world.leave(first);
+    assert_eq!(orphan(&world), Some(stage));
+    let behind = world.hello(VERSION, 1_000, info(8, stage, "stage-7-1"));
+    assert_eq!((world.stage(behind).id, orphan(&world)), (stage, None));
+    assert_eq!(world.status().stages.len(), 1);
+    // Another stage, another user, and one without a segment are others.
+    world.leave(behind);
+    for (uid, segment) in [(1_000, "stage-7-2"), (1_001, "stage-7-1"), (1_000, "")] {
+        let other = world.hello(VERSION, uid, info(9, stage, segment));
+        assert_ne!(world.stage(other).id, stage, "{uid} {segment:?}");
+    }
+    assert_eq!(orphan(&world), Some(stage));
 }
 
 #[test]

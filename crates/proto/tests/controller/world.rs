@@ -248,7 +248,7 @@ impl ControllerTestbed {
             pid: stage.pid,
             stage: stage.id,
             revision: stage.revision,
-            held: Held { buckets, lease },
+            held: Held { buckets, lease, ..Held::default() },
             ..StageInfo::default()
         };
         let wants = stage.wants;

@@ -65,8 +65,8 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "{} {is} promised bytes of {resource} at {}, which {does} not declare a \
-                     bandwidth; add it to the capacity there, as in capacity = [\"20k iops\", \
-                     \"500MiB/s\"], or promise operations",
+                     bandwidth; state it in the capacity there, as in capacity = [\"20k iops\", \
+                     \"500MiB/s\"] (a measured one is in operations), or promise operations",
                     listed(tenants),
                     listed(nodes),
                 )
@@ -502,8 +502,8 @@ mod tests {
         };
         let bytes = "on.cluster = { reservation = [\"9 iops\", \"1MiB/s\"] }";
         let refusal = "oltp is promised bytes of cluster at a, which does not declare a bandwidth; \
-                       add it to the capacity there, as in capacity = [\"20k iops\", \
-                       \"500MiB/s\"], or promise operations";
+                       state it in the capacity there, as in capacity = [\"20k iops\", \
+                       \"500MiB/s\"] (a measured one is in operations), or promise operations";
         assert_eq!(refusals(&policy("", bytes, "")), [refusal]);
         let limit = "on.cluster = { reservation = \"9 iops\", limit = \"1MiB/s\" }";
         assert_eq!(refusals(&policy("", limit, bytes)), [""; 0], "a limit needs no capacity");

@@ -10,12 +10,9 @@ use super::{DEPTH_MAX, Taken, at_most_any, borne, guarded, iops, named, schedule
 use crate::cluster::{Cluster, DeviceModel, Node, Store};
 use crate::discipline::Discipline;
 use crate::policy::Resource;
-use crate::policy::read::{latency, levels};
+use crate::policy::read::{MEASURED, latency, levels};
 use crate::text::{ReadResult, Strings, Text, count, name, wrong};
 use crate::units::{Iops, Rate, Span};
-
-/// A capacity that the node is to find.
-const MEASURED: &str = "measured";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

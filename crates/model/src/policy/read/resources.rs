@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::super::resource::EVERYWHERE;
 use super::super::{Account, Extent, GateKind, Group, Levels, Policy, Promise, Resource};
-use super::{RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
+use super::{MEASURED, RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised};
 use crate::text::{ReadResult, Strings, Text, count, name, nearest_in, wrong};
 use crate::units::Span;
 
@@ -199,7 +199,7 @@ fn folders(paths: &Spanned<Strings>) -> ReadResult<Vec<String>> {
 
 /// Reads the capacity, and the bound of latency of one that is measured.
 fn capacity(raw: &RawResource, extent: &Extent) -> ReadResult<(Levels, Option<Span>)> {
-    let is_measured = |text: &String| text == "measured";
+    let is_measured = |text: &String| text == MEASURED;
     let texts = raw.capacity.as_ref();
     let Some(texts) = texts.filter(|texts| texts.get_ref().0.iter().any(is_measured)) else {
         if let Some(latency) = &raw.latency {

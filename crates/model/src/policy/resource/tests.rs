@@ -100,6 +100,11 @@ fn errors_of_resources_name_the_line_the_field_and_the_fix() {
             "line 4, column 12: capacity: a measured one is found in operations and in bytes",
         ),
         (
+            error(&measured("capacity = \"mesured\"")),
+            "line 4, column 12: capacity: \"mesured\" does not start with a number; write it like \
+             \"150MiB/s\" or \"30k iops\", or \"measured\"",
+        ),
+        (
             error(&measured("capacity = \"measured\"\nlatency = \"p50 < 5ms\"")),
             "line 5, column 11: latency: \"p50 < 5ms\" is no bound of 99 in 100; write it like",
         ),
