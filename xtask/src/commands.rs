@@ -113,7 +113,8 @@ mod tests {
             file("crates/cli/src/plain.rs", "fn drawn() { \"#[test]\"; }\n"),
             file("crates/cli/tests/cli/live.rs", "#[test]\nfn answers() {}\n"),
         ];
-        let runs = |text: &str| idle(&file("PROMISES.md", &format!("see `{text}`")), &files) == [];
+        let runs =
+            |text: &str| idle(&file("PROMISES.md", &format!("see `{text}`")), &files).is_empty();
         assert!(runs("cargo test -p tidegate"));
         assert!(runs("cargo test -p tidegate --lib screen"));
         assert!(runs("cargo test -p tidegate --test cli live::answers"));
