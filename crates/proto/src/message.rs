@@ -204,7 +204,7 @@ pub struct Held {
 
 impl Held {
     fn is_empty(&self) -> bool {
-        self.buckets.is_empty() && self.segment.is_empty()
+        *self == Self::default()
     }
 }
 
