@@ -170,6 +170,28 @@ impl Configuration {
         Ok(self.reservations.len() - 1)
     }
 
+    /// Adds a bucket as it is in `other`, with its tokens. Returns its number.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    ///
+    /// # Panics
+    /// If `other` has no such bucket.
+    pub fn push_from(&mut self, other: &Self, bucket: usize) -> Result<usize, Refused> {
+        let row = &other.shares[other.range(bucket)];
+        let is_unknown = |share: &&Share| share.server as usize >= self.capacities.len();
+        if let Some(&Share { server, .. }) = row.iter().find(is_unknown) {
+            return Err(Refused::NoSuchServer { server });
+        }
+        if !fits(self.shares.len(), row.len()) {
+            return Err(Refused::TooMany);
+        }
+        self.shares.extend_from_slice(row);
+        self.rows.push(self.shares.len() as u32);
+        self.reservations.push(other.reservations[bucket]);
+        Ok(self.reservations.len() - 1)
+    }
+
     fn check(&self, demands: &[(u32, u32)]) -> Result<(), Refused> {
         let unknown = |(server, _): &&(u32, u32)| *server as usize >= self.capacities.len();
         match demands.iter().find(unknown) {
@@ -386,6 +408,28 @@ impl Solver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bucket between two others goes on in a configuration of its own.
+    #[test]
+    fn a_bucket_of_another_configuration_keeps_its_tokens() -> Result<(), Refused> {
+        let mut all = Configuration::new(&[5, 5, 5]);
+        all.push(0, &[(0, 0), (1, 0)])?;
+        all.push(9, &[(0, 7), (2, 7)])?;
+        all.push(0, &[(1, 0)])?;
+        let mut solver = Solver::new(all);
+        let report = solver.solve();
+        let mut some = Configuration::new(&[5, 5, 5]);
+        assert_eq!(some.push_from(solver.configuration(), 1), Ok(0));
+        assert!(some.row(0).eq(solver.configuration().row(1)));
+        let mut again = Solver::new(some);
+        let SolverReport { effective_capacity, weak_excess, moved, .. } = again.shift();
+        assert_eq!((effective_capacity, weak_excess), (9, report.weak_excess));
+        assert_eq!(moved, 0, "the solution was there");
+        let mut few = Configuration::new(&[5, 5]);
+        let refused = few.push_from(solver.configuration(), 1);
+        assert_eq!(refused, Err(Refused::NoSuchServer { server: 2 }));
+        Ok(())
+    }
 
     /// More than there is memory for in a test, so the test calls only the check.
     #[test]

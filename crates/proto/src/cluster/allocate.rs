@@ -21,8 +21,10 @@
 //! The part of a promise without expected demand is left over. The paper keeps it back. Here it is
 //! handed out too, as *stand-by*: half of it in proportion to demand, half evenly over the tenant's
 //! nodes. Without it, a request that comes a moment after the distribution would have no
-//! reservation or, under a limit, wait until the next one. Stand-by of reservations avoids nodes
-//! that have no capacity left, where it would take from the tenants in the solution.
+//! reservation or, under a limit, wait until the next one. Stand-by of the reservation of a tenant
+//! with demand avoids nodes that have no capacity left, where it would take from the tenants in the
+//! solution. That of a tenant without demand is at its nodes whatever these have left: capacity at
+//! a busy node comes and goes, and with each change the counts of all tenants would move.
 
 use alloc::vec::Vec;
 
@@ -53,8 +55,18 @@ pub(super) struct Short {
 /// The solutions from which the next ones go on: of this period, and of the next.
 #[derive(Debug, Default)]
 pub(super) struct Solutions {
-    reserved: [Option<Solver>; 2],
-    allowed: [Option<Solver>; 2],
+    reserved: [Solution; 2],
+    allowed: [Solution; 2],
+}
+
+/// The last solution. Only tenants that were divided have a part in it, so that its cost is theirs:
+/// where demand exceeds the capacity, the solver goes through all that it has, several times.
+#[derive(Debug, Default)]
+pub(super) struct Solution {
+    /// The tenants, in the order of the policy: each is a bucket of the solver.
+    who: Vec<usize>,
+    /// None before the first solution.
+    solver: Option<Solver>,
 }
 
 /// A tenant at a node.
@@ -112,16 +124,16 @@ impl Solutions {
         let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
         let short = self.reserve(&mut division, tenants, &mut capacities);
-        division.spread_rest(&capacities);
+        division.spread_rest(tenants, &capacities);
         self.allow(&mut division, tenants, &capacities);
         let _ = division.settle(tenants);
-        let pattern = nodes.iter().zip(&capacities).map(|(node, left)| (node.is_open, *left > 0));
+        let pattern = nodes.iter().map(|node| node.is_open);
         if awake.is_pattern_new(when, pattern.collect()) {
             let is_awake = |tenant: &usize| who.binary_search(tenant).is_ok();
             let others: Vec<usize> = (0..tenants.len()).filter(|it| !is_awake(it)).collect();
             // They have no demand, so there is nothing to solve.
             let mut division = Division::new((&others, when), (tenants, groups), nodes, left);
-            division.spread_rest(&capacities);
+            division.spread_rest(tenants, &capacities);
             let wants = division.beyond_reservations(tenants);
             allow(&mut division.rows, &wants, core::iter::repeat(0));
             for tenant in division.settle(tenants) {
@@ -139,7 +151,8 @@ impl Solutions {
         capacities: &mut [u64],
     ) -> Short {
         let wants = division.budgets.iter().map(|budget| budget.reserved).collect::<Vec<_>>();
-        let solver = solver(&mut self.reserved[division.when as usize], tenants, capacities);
+        let last = &mut self.reserved[division.when as usize];
+        let solver = last.go_on(division.who, tenants, capacities);
         let question = (division.who, &wants[..], RESERVED);
         let (found, short) = solve(solver, question, &division.rows, capacities);
         for (cell, found) in division.rows.iter_mut().flatten().zip(found) {
@@ -154,7 +167,8 @@ impl Solutions {
     /// are left.
     fn allow(&mut self, division: &mut Division<'_>, tenants: &[TenantBounds], capacities: &[u64]) {
         let wants = division.beyond_reservations(tenants);
-        let solver = solver(&mut self.allowed[division.when as usize], tenants, capacities);
+        let last = &mut self.allowed[division.when as usize];
+        let solver = last.go_on(division.who, tenants, capacities);
         let question = (division.who, &wants[..], ALLOWED);
         let (found, _) = solve(solver, question, &division.rows, capacities);
         allow(&mut division.rows, &wants, found.into_iter());
@@ -193,12 +207,15 @@ impl<'a> Division<'a> {
         Self { who, when, budgets, rows }
     }
 
-    /// Divides the rest of the reserved tokens, where there is capacity left.
-    fn spread_rest(&mut self, capacities: &[u64]) {
-        for (row, budget) in self.rows.iter_mut().zip(&self.budgets) {
+    /// Divides the rest of the reserved tokens: those of a tenant with demand where there is
+    /// capacity left.
+    fn spread_rest(&mut self, tenants: &[TenantBounds], capacities: &[u64]) {
+        for ((row, budget), tenant) in self.rows.iter_mut().zip(&self.budgets).zip(self.who) {
+            let is_idle = tenants[*tenant].is_divided_idle[self.when as usize];
             let divided = row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
             let spare = budget.reserved - divided;
-            let is_free = |cell: &Cell| cell.is_open && capacities[cell.node.index()] > 0;
+            let has_left = |cell: &Cell| is_idle || capacities[cell.node.index()] > 0;
+            let is_free = |cell: &Cell| cell.is_open && has_left(cell);
             let is_any_free = row.iter().any(is_free);
             let takes = |cell: &Cell| if is_any_free { is_free(cell) } else { cell.is_open };
             spread(spare, row, takes, |cell, part| {
@@ -353,7 +370,10 @@ fn divide(amount: u64, row: &[Cell], levels: &[DemandLevel]) -> Vec<u64> {
         left -= rest;
         for (cell, has) in row.iter().zip(&mut tokens) {
             let weight = lacks(cell, *has);
-            let more = u128::from(rest) * u128::from(weight) / u128::from(weights.max(1));
+            if weight == 0 {
+                continue;
+            }
+            let more = u128::from(rest) * u128::from(weight) / u128::from(weights);
             (rest, weights) = (rest - more as u64, weights - weight);
             *has += more as u64;
         }
@@ -361,27 +381,40 @@ fn divide(amount: u64, row: &[Cell], levels: &[DemandLevel]) -> Vec<u64> {
     tokens
 }
 
-/// The last solution, or a first one in which no tenant has demand.
-pub(super) fn solver<'a>(
-    last: &'a mut Option<Solver>,
-    tenants: &[TenantBounds],
-    capacities: &[u64],
-) -> &'a mut Solver {
-    last.get_or_insert_with(|| {
+impl Solution {
+    /// The solver of these tenants. Those that were among its last ones have the tokens of the last
+    /// solution, and the others none: they had no demand.
+    pub(super) fn go_on(
+        &mut self,
+        who: &[usize],
+        tenants: &[TenantBounds],
+        capacities: &[u64],
+    ) -> &mut Solver {
+        if self.who == who {
+            return self.solver.get_or_insert_with(|| Solver::new(Configuration::new(capacities)));
+        }
+        let last = self.solver.take();
         let mut configuration = Configuration::new(capacities);
-        for tenant in tenants {
-            let node = |entry: &NodeAccounts| (u32::from(entry.node.0), 0);
-            let nothing: Vec<_> = tenant.entries.iter().map(node).collect();
-            let pushed = configuration.push(0, &nothing);
+        for tenant in who {
+            let bucket = self.who.binary_search(tenant).ok();
+            let pushed = match bucket.zip(last.as_ref()) {
+                Some((bucket, last)) => configuration.push_from(last.configuration(), bucket),
+                None => {
+                    let node = |entry: &NodeAccounts| (u32::from(entry.node.0), 0);
+                    let nothing: Vec<_> = tenants[*tenant].entries.iter().map(node).collect();
+                    configuration.push(0, &nothing)
+                }
+            };
             assert!(pushed.is_ok(), "fewer than 2^31 pairs of a tenant and a node that exists");
         }
-        Solver::new(configuration)
-    })
+        self.who = who.into();
+        self.solver.insert(Solver::new(configuration))
+    }
 }
 
 /// Tokens for each cell, of all rows in turn: in sum at most the `wants` of its tenant, at each
 /// cell at most the demand without tokens, and as many as nodes have capacity for. `who` are the
-/// tenants of the rows; no other has demand, nor had any when it was one of them last.
+/// tenants of the rows and of the solver.
 pub(super) fn solve(
     solver: &mut Solver,
     (who, wants, levels): (&[usize], &[u64], &[DemandLevel]),
@@ -397,11 +430,11 @@ pub(super) fn solve(
     let wanted: u64 = wants.iter().fold(0, |sum, want| sum.saturating_add(*want));
     let mut outcome = SolverReport::default();
     for (levels, is_beyond) in stages {
-        for (bucket, (want, row)) in who.iter().zip(wants.iter().zip(rows)) {
+        for (bucket, (want, row)) in wants.iter().zip(rows).enumerate() {
             let amount = if is_beyond { u64::MAX } else { *want };
             let amounts = divide(amount, row, levels).into_iter();
             let demands = row.iter().zip(amounts).map(|(c, n)| (u32::from(c.node.0), n as u32));
-            let set = solver.set(*bucket, *want, &demands.collect::<Vec<_>>());
+            let set = solver.set(bucket, *want, &demands.collect::<Vec<_>>());
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
         outcome = solver.shift();
@@ -412,22 +445,20 @@ pub(super) fn solve(
         }
     }
     if outcome.weak_excess == 0 {
-        let configuration = solver.configuration();
-        let shares = who.iter().flat_map(|bucket| configuration.row(*bucket));
+        let shares = solver.configuration().shares().iter();
         return (shares.map(|share| u64::from(share.tokens)).collect(), Short::default());
     }
     let shares = solver.share_shortfall();
     let nodes =
         solver.certificate().servers().iter().map(|server| NodeId(*server as u16)).collect();
     let configuration = solver.configuration();
-    let missing = |bucket: &usize| {
-        let missing = configuration.entitlement(*bucket) - shares.met[*bucket];
-        (TenantIndex::at(*bucket), missing)
+    let missing = |(bucket, tenant): (usize, &usize)| {
+        let missing = configuration.entitlement(bucket) - shares.met[bucket];
+        (TenantIndex::at(*tenant), missing)
     };
-    let tenants = who.iter().map(missing).filter(|(_, missing)| *missing > 0);
+    let tenants = who.iter().enumerate().map(missing).filter(|(_, missing)| *missing > 0);
     let short = Short { nodes, tenants: tenants.collect() };
-    let granted = who.iter().flat_map(|bucket| &shares.granted[configuration.range(*bucket)]);
-    (granted.map(|granted| u64::from(*granted)).collect(), short)
+    (shares.granted.iter().map(|granted| u64::from(*granted)).collect(), short)
 }
 
 #[cfg(test)]

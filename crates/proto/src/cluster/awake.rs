@@ -15,17 +15,21 @@
 //! - nothing of it is unknown, or was used by node processes that have ended.
 //!
 //! Divisions, grants and the begin of a period pass over tenants that rest. They have no demand, so
-//! they take nothing from others. Their own counts depend on their promise, and on the nodes: which
-//! can be sent counts, and which have capacity left when reservations are divided (the *pattern*).
-//! When the pattern changes, all tenants are divided once, and those whose counts change are awake
-//! until nodes have confirmed them. Tenants of a group with a promise are awake together.
+//! they take nothing from others. Their own counts depend on their promise, and on which nodes can
+//! be sent counts (the *pattern*). When that changes, all tenants are divided once, and those whose
+//! counts change are awake until nodes have confirmed them. Tenants of a group with a promise are
+//! awake together.
 //!
 //! Example: 10,000 tenants at 64 nodes, of which 100 have demand. A round goes through 6,400
 //! accounts, not 640,000. Idle, none is looked at.
 //!
+//! The solver of a division has the tenants that are awake and no others (`allocate.rs`): where a
+//! node is short of capacity, the solver goes through all that it has.
+//!
 //! # Bound
-//! The result is that of a division of all tenants, except in groups: while all tenants of a group
-//! rest, its tokens stay as they were divided last, though with time more of a tenant's own
+//! The result is that of a division of all tenants, or another one that is as good where more than
+//! thirty tenants of a node have to move tokens. Groups are an exception: while all tenants of a
+//! group rest, its tokens stay as they were divided last, though with time more of a tenant's own
 //! reservation lapses to the others.
 
 use alloc::collections::BTreeSet;
@@ -35,9 +39,8 @@ use tidegate_model::TenantIndex;
 
 use super::bounds::{TenantBounds, When};
 
-/// For each node, whether it can be sent counts, and whether it has capacity left by the division
-/// of reservations.
-pub(super) type Pattern = Vec<(bool, bool)>;
+/// For each node, whether it can be sent counts.
+pub(super) type Pattern = Vec<bool>;
 
 /// The tenants that are awake, by index. See the head of this file.
 #[derive(Debug, Default)]

@@ -310,34 +310,67 @@ fn tenants_of_a_group_wake_and_rest_together() {
     }
 }
 
-/// As many accounts are gone through with 2,000 tenants as with 20, of which the same 20 have
-/// demand.
-#[test]
-fn cost_follows_change_and_not_size() {
-    let [few, many] = [20, 2_000].map(|count| {
-        let tenant = |index: usize| {
-            format!(
-                "[[tenant]]\nname = \"t{index}\"\n{}\n",
-                match index % 3 {
-                    0 => "reservation = \"1 iops\"",
-                    1 => "limit = \"9 iops\"",
-                    _ => "",
-                }
-            )
-        };
-        let tenants: String = (0..count).map(tenant).collect();
-        let mut sim = ClusterSim::new(false, at_nodes(&tenants));
-        sim.act(Act::Pass(4_000));
-        let mut awake = vec![];
-        for second in 0..10 {
-            for tenant in 0..3 {
-                sim.act(Act::Demand(second % NODES, tenant, 5));
+/// The tenants that are awake after each of ten seconds, of so many of which the first three have
+/// demand at one node after the other.
+fn awake_each_second(
+    count: usize,
+    reservation: &str,
+    demand: impl Fn(usize) -> u64,
+) -> (Vec<usize>, Vec<usize>) {
+    let tenant = |index: usize| {
+        format!(
+            "[[tenant]]\nname = \"t{index}\"\n{}\n",
+            match index % 3 {
+                0 => format!("reservation = {reservation:?}"),
+                1 => "limit = \"9 iops\"".into(),
+                _ => String::new(),
             }
-            sim.act(Act::Pass(1_000));
+        )
+    };
+    let tenants: String = (0..count).map(tenant).collect();
+    let mut sim = ClusterSim::new(false, at_nodes(&tenants));
+    sim.act(Act::Pass(4_000));
+    let (mut awake, mut named) = (vec![], vec![]);
+    for second in 0..10 {
+        sim.sent.clear();
+        for tenant in 0..3 {
+            sim.act(Act::Demand(second % NODES, tenant, demand(second)));
+        }
+        for _ in 0..10 {
+            sim.act(Act::Pass(100));
             awake.push(sim.awake());
         }
-        awake
-    });
+        named.push(sim.sent.iter().map(shares).sum());
+    }
+    (awake, named)
+}
+
+/// The shares that a message names.
+fn shares(action: &Action) -> usize {
+    match action {
+        Action::Send {
+            message: ToPeer::Node(ToNode::Grant(grant) | ToNode::Renew { grant, .. }),
+            ..
+        } => grant.shares.len() + grant.bytes.len(),
+        _ => 0,
+    }
+}
+
+/// As many accounts are gone through, and as many counts are sent, with 2,000 tenants as with 20,
+/// of which the same three have demand.
+#[test]
+fn cost_follows_change_and_not_size() {
+    let [few, many] = [20, 2_000].map(|count| awake_each_second(count, "1 iops", |_| 5));
     assert_eq!(few, many);
-    assert!(few.iter().all(|awake| *awake == 3), "{few:?}");
+    assert!(few.0.iter().all(|awake| *awake == 3), "{few:?}");
+}
+
+/// The same where a node has no capacity left beside the reservations of those three in one second,
+/// and in the next it has.
+#[test]
+fn cost_follows_change_where_capacity_comes_and_goes() {
+    let demand = |second: usize| if second.is_multiple_of(2) { 600 } else { 50 };
+    let [few, many] = [20, 2_000].map(|count| awake_each_second(count, "600 iops", demand));
+    assert_eq!(few, many);
+    assert!(few.0.iter().all(|awake| *awake == 3), "{few:?}");
 }

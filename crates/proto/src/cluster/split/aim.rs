@@ -20,10 +20,9 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::allocation::pshift::Solver;
 use tidegate_model::TenantIndex;
 
-use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, solver, spread};
+use super::super::allocate::{ALLOWED, Cell, RESERVED, Solution, allow, solve, spread};
 use super::super::bounds::{GrantCounts, TenantBounds};
 use super::{DataNodeState, STANDING};
 use crate::data_node::TenantReport;
@@ -37,8 +36,8 @@ const MOST: u64 = (u32::MAX / 2) as u64;
 /// The solutions from which the next ones go on.
 #[derive(Debug, Default)]
 pub(super) struct Aim {
-    reserved: Option<Solver>,
-    allowed: Option<Solver>,
+    reserved: Solution,
+    allowed: Solution,
 }
 
 impl Aim {
@@ -57,7 +56,7 @@ impl Aim {
 
         let wants: Vec<u64> = budgets.iter().map(|budget| budget.reserved).collect();
         let who: Vec<usize> = (0..tenants.len()).collect();
-        let solver = solver(&mut self.reserved, tenants, &capacities);
+        let solver = self.reserved.go_on(&who, tenants, &capacities);
         let (found, _) = solve(solver, (&who, &wants, RESERVED), &rows, &capacities);
         for (cell, found) in rows.iter_mut().flatten().zip(found) {
             capacities[cell.node.index()] -= found.min(capacities[cell.node.index()]);
@@ -106,7 +105,7 @@ impl Aim {
         // A limit promises no capacity: requests of other tenants may still go first.
         let boundless: Vec<u64> = nodes.iter().map(|_| MOST).collect();
         let who: Vec<usize> = (0..tenants.len()).collect();
-        let solver = solver(&mut self.allowed, tenants, &boundless);
+        let solver = self.allowed.go_on(&who, tenants, &boundless);
         let (found, _) = solve(solver, (&who, &wants, ALLOWED), rows, &boundless);
         allow(rows, &wants, found.into_iter());
         let unlimited = rows.iter_mut().zip(tenants).filter(|(_, tenant)| !tenant.is_limited);
