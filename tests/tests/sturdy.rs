@@ -168,7 +168,7 @@ fn without_a_controller_programs_run_and_report_it() {
     let mut command = bed.run("load", "cp");
     let outcome = process::run(command.args(["a", "b"])).success();
     let notices = outcome.notices();
-    assert!(notices.contains("nobody listens"), "{outcome:?}");
+    assert!(notices.contains("no controller listens"), "{outcome:?}");
     assert!(notices.contains("running without limits"), "{outcome:?}");
     assert!(!notices.contains("not seen"), "it was seen, and let through: {outcome:?}");
     assert_eq!(fs::read(bed.path("b")).unwrap(), vec![7; 4 << 20]);
