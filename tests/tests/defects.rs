@@ -246,7 +246,7 @@ fn a_silent_controller_delays_no_program() {
 fn a_program_starts_without_a_controller() {
     let bed = Bed::empty();
     let outcome = unharmed(&bed);
-    assert!(outcome.notices().contains("no controller listens"), "{outcome:?}");
+    assert!(outcome.notices().contains("nothing listens"), "{outcome:?}");
 }
 
 /// After one clean close a stage never connected again.

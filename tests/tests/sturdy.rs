@@ -168,7 +168,7 @@ fn without_a_controller_programs_run_and_report_it() {
     let mut command = bed.run("load", "cp");
     let outcome = process::run(command.args(["a", "b"])).success();
     let notices = outcome.notices();
-    assert!(notices.contains("no controller listens"), "{outcome:?}");
+    assert!(notices.contains("nothing listens"), "{outcome:?}");
     assert!(notices.contains("running without limits"), "{outcome:?}");
     assert!(!notices.contains("not seen"), "it was seen, and let through: {outcome:?}");
     assert_eq!(fs::read(bed.path("b")).unwrap(), vec![7; 4 << 20]);
@@ -185,7 +185,7 @@ fn who_wants_limits_or_nothing_gets_nothing() {
         assert!(outcome.complaint().contains(reason), "{outcome:?}");
         assert!(!bed.path("started").exists());
     };
-    refused(&bed, "nobody listens");
+    refused(&bed, "nothing listens");
     bed.up();
     refused(&bed, "no policy");
     bed.apply("[[tenant]]\nname = \"other\"\n").success();

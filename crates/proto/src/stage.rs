@@ -38,7 +38,7 @@ use plan::{Change, Plan};
 const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
 /// The longest pause between attempts.
 const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
-/// The longest pause between attempts on a machine without a controller: an attempt costs three
+/// The longest pause between attempts on a machine where nobody listens: an attempt costs three
 /// system calls there. A controller that starts gives out what it knows of nobody, so each program
 /// has to be there soon.
 const RETRY_ABSENT: Span = Span(250 * Span::MILLISECOND.0);

@@ -97,7 +97,7 @@ fn refusals_have_their_reasons() {
     refused("bob", &address, "certificate \"bob\" may not act for tenant \"oltp\"");
     refused("controller", &address, "controller is for a party of the cluster");
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    refused("ann", &gone, &format!("no controller listens at {gone}"));
+    refused("ann", &gone, &format!("nothing listens at {gone}"));
     let missing = process::run(&mut run(&mut cluster, &address, "nobody", "touch ran")).failure(1);
     assert!(missing.complaint().contains("tidegate certify"), "{}", missing.complaint());
     assert!(!cluster.bed().path("ran").exists());

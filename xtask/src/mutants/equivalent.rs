@@ -133,7 +133,10 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     Equivalent {
         file: "crates/gateway/src/memcached/connection.rs",
         reason: "what has the least may be given the least again",
-        mutants: &[("replace > with >= in Connection::reserve_input", "self.input_max > FLOOR")],
+        mutants: &[(
+            "replace > with >= in Connection::reserve_input",
+            "self.input_max > SHARE_MIN",
+        )],
     },
     Equivalent {
         file: "crates/algo/src/capacity/device_time.rs",
