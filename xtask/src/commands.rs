@@ -44,9 +44,7 @@ fn command(code: &str) -> Option<TestCommand<'_>> {
 /// The commands of a page that run no test of `files`.
 fn idle(page: &TextFile, files: &[TextFile]) -> Vec<Finding> {
     let lines = page.text.lines().enumerate();
-    // Every second piece between backticks is code.
-    let code = lines
-        .flat_map(|(at, line)| line.split('`').skip(1).step_by(2).map(move |code| (at + 1, code)));
+    let code = lines.flat_map(|(at, line)| files::code_in(line).map(move |code| (at + 1, code)));
     let commands = code.filter_map(|(line, code)| Some((line, code, command(code)?)));
     commands
         .filter(|(.., command)| !runs(command, files))

@@ -21,6 +21,11 @@ impl TextFile {
     }
 }
 
+/// The code in a line of Markdown: what stands between backticks, every second piece.
+pub fn code_in(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
 /// Every UTF-8 file below `root` that `.gitignore` does not exclude, ordered by path.
 pub fn texts(root: &Path) -> io::Result<Vec<TextFile>> {
     let ignored = match fs::read_to_string(root.join(".gitignore")) {

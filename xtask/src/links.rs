@@ -37,8 +37,7 @@ fn unknown_sources(page: &TextFile, sources: &[String]) -> Vec<Finding> {
     let lines = page.text.lines().enumerate().filter(|_| page.path != "CHANGELOG.md");
     let mut findings = Vec::new();
     for (at, line) in lines {
-        // Every second piece between backticks is code.
-        let words = line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+        let words = files::code_in(line).flat_map(str::split_whitespace);
         let paths = words.filter(|word| word.ends_with(".rs") && word.contains('/'));
         for path in paths.flat_map(alternatives) {
             if !sources.iter().any(|source| source.ends_with(&format!("/{path}"))) {
@@ -68,8 +67,7 @@ fn alternatives(path: &str) -> Vec<String> {
 fn unknown_functions(page: &TextFile, text: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in page.text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
-        // Every second piece between backticks is code.
-        let mut code = line.split('`').skip(1).step_by(2).peekable();
+        let mut code = files::code_in(line).peekable();
         while let Some(file) = code.next() {
             if !file.ends_with(".rs") {
                 continue;
