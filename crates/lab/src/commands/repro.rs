@@ -1,7 +1,6 @@
 //! `tidegate-lab repro`: a paper's experiments, with a verdict on each claim.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 
 use super::demo::Wanted;
@@ -90,19 +89,18 @@ enum Paper {
 const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
-/// Repeats a figure of PAIO, and returns its claims; pictures go to the directory.
-type Paio = fn(&Wanted, &Path, &Common) -> Result<Vec<Claim>, Failure>;
+/// Repeats a figure of PAIO, and returns its claims.
+type Paio = fn(Wanted, &Common) -> Result<Vec<Claim>, Failure>;
 
 const PAIO: [Figure<Paio>; 2] = [
     Figure::new(
         "4",
         "what a stage costs, by request size and number of channels",
         Worlds::Live,
-        |_, _, common| figure4::run(common.json),
+        |_, common| figure4::run(common.json),
     ),
-    Figure::new("10", "four tenants share a disk", Worlds::Live, |wanted, out, common| {
-        let options = wanted.clone().options(SECONDS, "", common);
-        let options = experiment::Options { out: out.to_owned(), ..options };
+    Figure::new("10", "four tenants share a disk", Worlds::Live, |wanted, common| {
+        let options = wanted.options(SECONDS, "out/repro-paio-10", common);
         Ok(figure10::claims(&experiment::run(&options)?))
     }),
 ];
@@ -134,7 +132,7 @@ struct Chosen {
     figures: Vec<&'static str>,
 }
 
-/// What a user's words choose.
+/// The papers and figures that a user's words choose.
 ///
 /// # Errors
 /// If a word is no paper, or no figure of the paper before it.
@@ -217,20 +215,17 @@ fn repeat(
     if is_beside_others && !common.json {
         output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, name)))?;
     }
-    let folder = |default: &str| match &args.wanted.out {
-        Some(out) if is_beside_others => out.join(name),
-        Some(out) => out.clone(),
-        None => default.into(),
-    };
+    let mut wanted = args.wanted.clone();
+    if is_beside_others {
+        wanted.out = wanted.out.map(|out| out.join(name));
+    }
     let Paper::Of(set) = paper else {
-        let out = folder("out/repro-paio-10");
-        let chosen = PAIO.iter().filter(|figure| figures.contains(&figure.name));
-        return chosen
-            .into_iter()
-            .try_for_each(|figure| note((figure.repeat)(&args.wanted, &out, common)?));
+        let mut chosen = PAIO.iter().filter(|figure| figures.contains(&figure.name));
+        return chosen.try_for_each(|figure| note((figure.repeat)(wanted.clone(), common)?));
     };
     let figures = set.figures.iter().filter(|figure| figures.contains(&figure.name));
-    let (figures, out) = (&figures.collect::<Vec<_>>()[..], &folder(&format!("out/repro-{name}")));
+    let figures = &figures.collect::<Vec<_>>()[..];
+    let out = &wanted.options(SECONDS, &format!("out/repro-{name}"), common).out;
     let (world, periods, seed) = (args.world, args.periods.map(usize::from), args.seed);
     set.run(&Order { figures, out, is_json: common.json, world, periods, seed }, note)
 }
