@@ -499,8 +499,7 @@ impl Budgets {
         active.follow();
         // Operations need bytes, and bytes operations. In the estimate each reservation is in its
         // own unit only.
-        let least = |unit| distribute::reserved_budget(&active.policy, &self.stages, unit);
-        let (bytes, operations) = (least(Unit::Bytes), least(Unit::Operations));
+        let [bytes, operations] = distribute::reserved_budgets(&active.policy, &self.stages);
         let budget = &mut active.policy.budget;
         budget.bandwidth = budget.bandwidth.map(|rate| rate.max(Rate(bytes)));
         budget.operations = budget.operations.map(|rate| rate.max(Iops(operations)));

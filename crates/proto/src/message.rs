@@ -188,8 +188,8 @@ pub struct StageInfo {
     pub held: Held,
 }
 
-/// What a stage has as it connects: rates, for a controller that has started anew, and the memory
-/// that it shares with its programs.
+/// State of a stage as it connects: its rates, for a controller that has started anew, and the
+/// memory that it shares with its programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Its token buckets.

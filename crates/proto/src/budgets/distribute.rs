@@ -287,15 +287,19 @@ fn decide_one(
     entries.into_iter().map(|entry| entry.goal).collect()
 }
 
-/// The least budget in a unit that keeps the reservations in both, as far as tenants use them.
-pub(super) fn reserved_budget(policy: &Policy, stages: &Stages, unit: Unit) -> u64 {
-    let mut wanted = alloc::vec![0u64; policy.tenants.len()];
-    for share in stages.values().flat_map(|stage| &stage.shares) {
-        let bucket = share.bucket(unit.other());
-        let more = bucket.map_or(0, |bucket| bucket.wanted);
-        wanted[share.tenant] = wanted[share.tenant].saturating_add(more);
-    }
-    least_budget(policy, unit, mixes(policy, stages).into_iter().zip(wanted))
+/// For each of [`UNITS`], the least budget that keeps the reservations in both, as far as tenants
+/// use them.
+pub(super) fn reserved_budgets(policy: &Policy, stages: &Stages) -> [u64; 2] {
+    let mixes = mixes(policy, stages);
+    UNITS.map(|unit| {
+        let mut wanted = alloc::vec![0u64; policy.tenants.len()];
+        for share in stages.values().flat_map(|stage| &stage.shares) {
+            let bucket = share.bucket(unit.other());
+            let more = bucket.map_or(0, |bucket| bucket.wanted);
+            wanted[share.tenant] = wanted[share.tenant].saturating_add(more);
+        }
+        least_budget(policy, unit, mixes.iter().copied().zip(wanted))
+    })
 }
 
 /// The requests of each tenant at all of its stages.

@@ -40,8 +40,8 @@ pub(super) fn reservations(policy: &Policy, unit: Unit, mixes: &[Mix]) -> Vec<u6
     reserved
 }
 
-/// What a tenant's reservation in the other unit implies in `unit`, as far as `wanted` in the other
-/// unit goes.
+/// The reservation in `unit` that a tenant's reservation in the other one implies, as far as
+/// `wanted` in the other unit goes.
 fn implied(tenant: &Tenant, unit: Unit, mix: &Mix, wanted: u64) -> u64 {
     let with = tenant.reservation.get(unit.other()).and_then(|it| mix.with(unit, it.min(wanted)));
     let (None, Some(with)) = (tenant.reservation.get(unit), with) else { return 0 };
