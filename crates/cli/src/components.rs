@@ -168,8 +168,15 @@ impl Components {
                 let export = |volume: &&cluster::Volume| {
                     let tenant = policy.and_then(|policy| policy.tenant_named(&volume.tenant));
                     let folder = way_in(address, tenant.map(|(_, tenant)| tenant), is_required)?;
-                    let folder = if folder { Some(directory.as_deref()?) } else { None };
-                    Some(uri(address, &volume.name, folder))
+                    let certificates = match folder {
+                        false => Certificates::Unused,
+                        // They come in with their own certificates only.
+                        true if tenant.is_some_and(|(_, it)| !it.users.is_empty()) => {
+                            Certificates::Own
+                        }
+                        true => Certificates::Of(directory.as_deref()?),
+                    };
+                    Some(uri(address, &volume.name, certificates))
                 };
                 endpoints.extend(served.iter().filter_map(export));
             }
@@ -317,7 +324,7 @@ fn peer_names(cluster: &Cluster) -> Vec<String> {
 }
 
 /// The names of all components, which their certificates bear; none of them is a client's.
-fn all_peer_names(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn all_peer_names(cluster: &Cluster) -> Vec<String> {
     let mut names = peer_names(cluster);
     names.extend([Cluster::CONTROLLER, Cluster::AUTHORITY].map(String::from));
     names
@@ -406,16 +413,34 @@ fn way_in(address: &Address, tenant: Option<&Tenant>, is_required: bool) -> Opti
     }
 }
 
-/// An export as clients of NBD write it, with the folder of certificates if it takes one.
-fn uri(address: &Address, export: &str, directory: Option<&Path>) -> String {
-    let folder = directory.map(|directory| format!("tls-certificates={}", directory.display()));
-    match (address, folder) {
-        (Address::Unix(path), None) => format!("nbd+unix:///{export}?socket={}", path.display()),
-        (Address::Unix(path), Some(folder)) => {
-            format!("nbds+unix:///{export}?socket={}&{folder}", path.display())
+/// The certificates by which a client opens an export.
+enum Certificates<'a> {
+    /// It needs none.
+    Unused,
+    /// Those of a user of the tenant, which are where that user put them.
+    Own,
+    /// Those in a folder, which every client may use.
+    Of(&'a Path),
+}
+
+/// An export as clients of NBD write it, with the folder of certificates if everybody may use it.
+fn uri(address: &Address, export: &str, certificates: Certificates<'_>) -> String {
+    let (scheme, folder) = match certificates {
+        Certificates::Unused => ("nbd", None),
+        Certificates::Own => ("nbds", None),
+        Certificates::Of(folder) => {
+            ("nbds", Some(format!("tls-certificates={}", folder.display())))
         }
-        (Address::Tcp(address), None) => format!("nbd://{address}/{export}"),
-        (Address::Tcp(address), Some(folder)) => format!("nbds://{address}/{export}?{folder}"),
+    };
+    match address {
+        Address::Unix(path) => {
+            let folder = folder.map(|folder| format!("&{folder}")).unwrap_or_default();
+            format!("{scheme}+unix:///{export}?socket={}{folder}", path.display())
+        }
+        Address::Tcp(address) => {
+            let folder = folder.map(|folder| format!("?{folder}")).unwrap_or_default();
+            format!("{scheme}://{address}/{export}{folder}")
+        }
     }
 }
 

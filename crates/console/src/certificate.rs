@@ -1,4 +1,4 @@
-//! Certificates of a cluster's components, read from the folder that `tidegate certify` wrote.
+//! Certificates of a cluster's components and clients, read from the folder that `tidegate certify` wrote.
 
 use std::path::Path;
 
@@ -12,5 +12,14 @@ use crate::failure::{Code, Failure};
 /// If the certificate or its key is missing, or peers would not accept it.
 pub fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
     Identity::read(directory, name)
+        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
+}
+
+/// The same of a client, whose certificate need not be valid for servers.
+///
+/// # Errors
+/// As above.
+pub fn client_identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
+    Identity::read_client(directory, name)
         .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
 }

@@ -10,7 +10,7 @@ use tidegate_model::cluster::Address;
 use tidegate_stage::memory::{Connection, Error, Settings, Store};
 
 use crate::address::resolved;
-use crate::certificate::identity;
+use crate::certificate::client_identity;
 use crate::failure::{Code, Failure};
 
 /// Where a data node listens, and how to reach it.
@@ -93,7 +93,7 @@ impl DataNodeAddress {
             let help = "name the folder of certificates with --tls, or write a socket with a /";
             return Err(failure.help(help));
         };
-        let identity = identity(directory, &self.user)?;
+        let identity = client_identity(directory, &self.user)?;
         let tls = match &address {
             Address::Tcp { host, .. } => Some((Guard::new(&identity), host.clone())),
             Address::Unix(_) => None,

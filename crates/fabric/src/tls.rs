@@ -83,7 +83,14 @@ impl Guard {
         Self { identity: identity.clone(), server, client, handshakes }
     }
 
-    /// The same, but only peers with one of these names are accepted.
+    /// The same, but peers with one of these names are accepted only with certificates that are
+    /// valid for servers, which those of users are not.
+    #[must_use]
+    pub fn with_components(&self, names: Vec<String>) -> Self {
+        Self { server: self.identity.server(Admitted::WithComponents(names)), ..self.clone() }
+    }
+
+    /// The same, but only components with one of these names are accepted.
     #[must_use]
     pub fn admitting(&self, names: Vec<String>) -> Self {
         Self { server: self.identity.server(Admitted::Only(names)), ..self.clone() }

@@ -97,7 +97,7 @@ impl Guarded {
 
     /// The TLS identity with the certificate of `name`.
     fn guard(&self, name: &str) -> Guard {
-        let identity = Identity::read(&self.tls(), name).unwrap();
+        let identity = Identity::read_client(&self.tls(), name).unwrap();
         Guard::new(&identity)
     }
 
@@ -238,6 +238,25 @@ fn a_user_that_no_certificate_can_name_is_refused_before_anything_is_written() {
         assert!(refused.contains("cannot be a certificate's name"), "{user:?}: {refused}");
         assert!(!guarded.tls().exists(), "{user:?}");
     }
+}
+
+/// She would read and write every volume.
+#[test]
+fn a_user_does_not_become_a_component_that_is_added_under_her_name() {
+    let guarded = Guarded::new();
+    guarded.certify(&["--user", "ann"]).success();
+    guarded.certify(&["--user", "ann"]).success();
+    let file = fs::read_to_string(guarded.cluster.file()).unwrap();
+    guarded.cluster.write(&file.replace("name = \"front\"", "name = \"ann\""));
+    let refused = guarded.certify(&[]).failure(1).complaint();
+    assert!(refused.contains("ann-cert.pem is made for another purpose; remove it"), "{refused}");
+    let arguments = ["--role", "gateway", "--name", "ann"];
+    let refused = process::run(&mut guarded.cluster.command(&arguments)).failure(1).complaint();
+    assert!(refused.contains("ann-cert.pem is made for another purpose"), "{refused}");
+    for name in ["ann-cert.pem", "ann-key.pem"] {
+        fs::remove_file(guarded.tls().join(name)).unwrap();
+    }
+    assert!(guarded.certify(&[]).success().stdout.contains("for gateway ann"));
 }
 
 #[test]

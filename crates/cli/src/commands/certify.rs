@@ -17,7 +17,7 @@ use tidegate_fabric::trusted::{FILE_MODE, Folder, Purpose, Secrecy, TrustError, 
 use tidegate_model::Cluster;
 use tidegate_model::cluster::{Address, is_certificate_name};
 
-use tidegate_console::certificate::identity;
+use tidegate_console::certificate::{client_identity, identity};
 use tidegate_console::clock;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
@@ -98,8 +98,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Folder::make(&directory, Purpose::Private).map_err(|error| unwritten(&directory, error))?;
     let ca = CertificateAuthority { directory, folder, days: args.days };
     let mut lines = vec![ca.authority()?];
-    for (name, holder, names) in holders {
-        lines.push(ca.certify(&name, holder, names)?);
+    for holder in holders {
+        lines.push(ca.certify(holder)?);
     }
     match common.json {
         true => output::print_json(&lines)?,
@@ -108,27 +108,51 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everybody who gets a certificate: the name of its files, who that is, and the names that it
-/// bears.
-type Holder = (String, String, Vec<String>);
+/// One who gets a certificate.
+#[derive(Debug)]
+struct Holder {
+    /// The name of its files.
+    name: String,
+    /// Who that is, for the user.
+    text: String,
+    /// The names that the certificate bears.
+    names: Vec<String>,
+    side: Side,
+}
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// A component, which is a server and a client of others.
+    Component,
+    /// A client, or a user of the policy. It is valid for no server, by which components tell that
+    /// it is none of them.
+    Client,
+}
 
 fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<Holder>, Failure> {
-    let of = |name: &str, holder: String| (name.to_owned(), holder, vec![name.to_owned()]);
+    let with = |name: &str, text: String, side| Holder {
+        name: name.to_owned(),
+        text,
+        names: vec![name.to_owned()],
+        side,
+    };
+    let of = |name: &str, text: String| with(name, text, Side::Component);
     let mut holders = vec![of(Cluster::CONTROLLER, "the controller".into())];
     holders.extend(cluster.nodes.iter().map(|node| of(&node.name, format!("node {}", node.name))));
     for node in &cluster.data_nodes {
         let mut holder = of(&node.name, format!("data node {}", node.name));
         holder
-            .2
+            .names
             .extend(hosts(Some(&node.listen).filter(|it| matches!(it, Address::Tcp { .. })), more));
         holders.push(holder);
     }
     for gateway in &cluster.gateways {
         let mut holder = of(&gateway.name, format!("gateway {}", gateway.name));
-        holder.2.extend(hosts(gateway.nbd.as_ref(), more));
+        holder.names.extend(hosts(gateway.nbd.as_ref(), more));
         holders.push(holder);
     }
-    holders.push(of(Cluster::CLIENT, "clients".into()));
+    holders.push(with(Cluster::CLIENT, "clients".into(), Side::Client));
     for user in users {
         // Checked before anything is written: the name becomes that of files, too.
         if !is_certificate_name(user) {
@@ -138,21 +162,21 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
                 .help("use letters, digits, and '-' or '.' in between, and no number at the end"));
         }
         let is_taken = |name: &str| name.eq_ignore_ascii_case(user);
-        if is_taken(Cluster::AUTHORITY) || holders.iter().any(|(name, ..)| is_taken(name)) {
+        if is_taken(Cluster::AUTHORITY) || holders.iter().any(|it| is_taken(&it.name)) {
             let what = format!("user {user} would have the certificate of another");
             let failure = Failure::new(Code::Usage, what);
             return Err(failure.help("choose another name: certificates say who is who"));
         }
-        holders.push(of(user, format!("user {user}")));
+        holders.push(with(user, format!("user {user}"), Side::Client));
     }
     // A host with the name of another component would pass for that component.
-    for (name, holder, names) in &holders {
+    for Holder { name, text, names, .. } in &holders {
         let clash = |host: &&String| {
             let is_own = host.eq_ignore_ascii_case(name);
-            !is_own && holders.iter().any(|(other, ..)| other.eq_ignore_ascii_case(host))
+            !is_own && holders.iter().any(|other| other.name.eq_ignore_ascii_case(host))
         };
         if let Some(host) = names.iter().find(clash) {
-            let what = format!("{holder} is at host {host}, and {host} is a party of the cluster");
+            let what = format!("{text} is at host {host}, and {host} is a party of the cluster");
             let failure = Failure::new(Code::Invalid, what);
             return Err(failure.help("give the party another name: certificates say who is who"));
         }
@@ -203,12 +227,9 @@ impl CertificateAuthority {
 
     /// The certificate of a party or user; made if it is not there, with its key if that is not
     /// there either.
-    fn certify(
-        &self,
-        name: &str,
-        holder: String,
-        names: Vec<String>,
-    ) -> Result<CertificateRow, Failure> {
+    fn certify(&self, holder: Holder) -> Result<CertificateRow, Failure> {
+        let Holder { name, text, names, side } = holder;
+        let name = name.as_str();
         let certificate = self.directory.join(certificate_file(name));
         let key = self.directory.join(key_file(name));
         let made = !certificate.exists();
@@ -225,17 +246,21 @@ impl CertificateAuthority {
             // QEMU wants the second of clients too.
             params.key_usages =
                 vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-            // Components are both clients and servers.
-            params.extended_key_usages =
-                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            if side == Side::Component {
+                params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+            }
             valid(&mut params, self.days);
             let issuer = Issuer::new(authority_params(self.days), signer);
             let key = self.key_pair(&key_file(name))?;
             let signed = params.signed_by(&key, &issuer).map_err(unsigned)?;
             self.write(&certificate_file(name), 0o644, &signed.pem())?;
         }
-        identity(&self.directory, name)?;
-        Ok(CertificateRow { certificate, key, holder, names, made })
+        match side {
+            Side::Component => identity(&self.directory, name)?,
+            Side::Client => client_identity(&self.directory, name)?,
+        };
+        Ok(CertificateRow { certificate, key, holder: text, names, made })
     }
 
     /// The key in a file, or a new one that is in it from now on.

@@ -12,7 +12,7 @@ use tidegate_model::cluster::Address;
 use tidegate_stage::supervise::{self, Exit, Options, RunError, Verbosity};
 
 use tidegate_console::address::resolved;
-use tidegate_console::certificate::identity;
+use tidegate_console::certificate::client_identity;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::programs;
@@ -93,7 +93,7 @@ impl Args {
             let failure = Failure::new(Code::Usage, format!("{address} asks for a certificate"));
             return Err(failure.help("name the folder of certificates with --tls"));
         };
-        let guard = Guard::new(&identity(directory, &self.user)?);
+        let guard = Guard::new(&client_identity(directory, &self.user)?);
         let tls = Some((guard, Cluster::CONTROLLER.to_owned()));
         Ok(Some(Way { address: resolved(&address, Path::new(""))?, tls }))
     }

@@ -29,7 +29,7 @@ mod reload;
 
 use reload::Reload;
 
-use crate::components::{Choice, Components, StartContext};
+use crate::components::{Choice, Components, StartContext, all_peer_names};
 use crate::guards::Guards;
 use crate::inputs::{Inputs, Named};
 use crate::volumes::{create_all, expect_some};
@@ -352,7 +352,7 @@ impl Boot {
         let (Some(address), Some(guards)) = (remote(cluster), &self.guards) else {
             return Ok(None);
         };
-        let guard = guards.of(Cluster::CONTROLLER)?;
+        let guard = guards.of(Cluster::CONTROLLER)?.with_components(all_peer_names(cluster));
         match resolved(address, &self.base)? {
             stream::Address::Tcp(address) => Ok(Some((address, guard))),
             stream::Address::Unix(_) => Ok(None),

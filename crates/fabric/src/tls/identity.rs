@@ -104,18 +104,31 @@ pub struct Identity {
     provider: Arc<CryptoProvider>,
     /// Where the certificate is.
     path: PathBuf,
+    /// Whether it is a client's and no component's.
+    is_client: bool,
 }
 
 impl Identity {
-    /// Reads the files of `name`, and checks that its peers will accept them.
+    /// Reads the files of the component `name`, and checks that its peers will accept them.
     ///
     /// # Errors
     /// See [`IdentityError`].
     pub fn read(directory: &Path, name: &str) -> Result<Self, IdentityError> {
-        let identity = Self::load(directory, name)?;
-        let checked = identity.check(clock::date());
-        checked.map_err(|error| flawed(&identity.path, &error))?;
-        Ok(identity)
+        Self::load(directory, name)?.checked()
+    }
+
+    /// The same for a client, whose certificate need not be valid for servers.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn read_client(directory: &Path, name: &str) -> Result<Self, IdentityError> {
+        Self { is_client: true, ..Self::load(directory, name)? }.checked()
+    }
+
+    fn checked(self) -> Result<Self, IdentityError> {
+        let checked = self.check(clock::date());
+        checked.map_err(|error| flawed(&self.path, &error))?;
+        Ok(self)
     }
 
     /// Reads the files of `name`.
@@ -139,7 +152,8 @@ impl Identity {
                 IdentityError::Empty { path: key_path.clone(), what: "key of a kind that is known" }
             }
         })?;
-        Ok(Self { name: name.to_owned(), key: Arc::new(key), authority, provider, path })
+        let (name, key, is_client) = (name.to_owned(), Arc::new(key), false);
+        Ok(Self { name, key, authority, provider, path, is_client })
     }
 
     /// Whether its peers will still accept it after so long.
@@ -153,17 +167,20 @@ impl Identity {
         &self.path
     }
 
-    /// Whether peers accept it. Processes are clients and servers, so it has to be valid for both.
+    /// Whether peers accept it. Components are clients and servers, so it has to be valid for both.
     fn check(&self, now: UnixTime) -> Result<(), Error> {
         let (end, chain) = self.key.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
         self.inbound().verify_client_cert(end, chain, now)?;
+        if self.is_client {
+            return Ok(());
+        }
         let name = ServerName::try_from(self.name.clone())
             .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
         self.hosts().verify_server_cert(end, chain, &name, &[], now)?;
         Ok(())
     }
 
-    fn hosts(&self) -> Arc<WebPkiServerVerifier> {
+    pub(super) fn hosts(&self) -> Arc<WebPkiServerVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiServerVerifier::builder_with_provider(authority, provider)
             .build()
@@ -181,7 +198,9 @@ impl Identity {
     pub(super) fn server(&self, admitted: Admitted) -> Arc<ServerConfig> {
         let verifier: Arc<dyn ClientCertVerifier> = match admitted {
             Admitted::All => self.inbound(),
-            admitted => Arc::new(Named { inner: self.inbound(), admitted }),
+            admitted => {
+                Arc::new(Named { inner: self.inbound(), components: self.hosts(), admitted })
+            }
         };
         let builder = ServerConfig::builder_with_provider(self.provider.clone());
         let mut config = builder
@@ -254,7 +273,9 @@ pub(super) fn names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
 pub(super) enum Admitted {
     /// All of them.
     All,
-    /// Those with one of these names.
+    /// All of them; with one of these names only components.
+    WithComponents(Vec<String>),
+    /// Components with one of these names.
     Only(Vec<String>),
     /// Those with a name, and with none of these.
     AllBut(Vec<String>),
@@ -264,17 +285,30 @@ impl Admitted {
     fn admits(&self, borne: &[String]) -> bool {
         let bears = |name: &String| super::bears(borne, name);
         match self {
-            Self::All => true,
+            Self::All | Self::WithComponents(_) => true,
             Self::Only(names) => names.iter().any(bears),
             Self::AllBut(names) => !borne.is_empty() && !names.iter().any(bears),
         }
     }
+
+    /// The component as which a peer with these names would pass.
+    fn component(&self, borne: &[String]) -> Option<&String> {
+        match self {
+            Self::WithComponents(names) | Self::Only(names) => {
+                names.iter().find(|name| super::bears(borne, name))
+            }
+            Self::All | Self::AllBut(_) => None,
+        }
+    }
 }
 
-/// Admits processes whose certificate `inner` accepts and whose names are admitted.
+/// Admits processes whose certificate `inner` accepts and whose names are admitted. A peer with the
+/// name of a component needs a certificate that is valid for servers too: a user's is not, so that
+/// no user becomes a component that is added later and happens to have the same name.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) inner: Arc<dyn ClientCertVerifier>,
+    pub(super) components: Arc<WebPkiServerVerifier>,
     pub(super) admitted: Admitted,
 }
 
@@ -291,10 +325,15 @@ impl ClientCertVerifier for Named {
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end, chain, now)?;
         let borne = names(Some(std::slice::from_ref(end)));
-        match self.admitted.admits(&borne) {
-            true => Ok(verified),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        if !self.admitted.admits(&borne) {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
         }
+        if let Some(name) = self.admitted.component(&borne) {
+            let name = ServerName::try_from(name.as_str())
+                .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
+            self.components.verify_server_cert(end, chain, &name, &[], now)?;
+        }
+        Ok(verified)
     }
 
     fn verify_tls12_signature(

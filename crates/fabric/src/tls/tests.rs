@@ -42,10 +42,21 @@ impl Authority {
 
     /// Makes the files of `name`, with a certificate that bears `names` and ends in that year.
     fn issue(&self, name: &str, names: &[&str], year: i32) {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        self.issue_for(name, names, year, vec![ServerAuth, ClientAuth]);
+    }
+
+    /// The same for these purposes.
+    fn issue_for(
+        &self,
+        name: &str,
+        names: &[&str],
+        year: i32,
+        purposes: Vec<ExtendedKeyUsagePurpose>,
+    ) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = purposes;
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -346,10 +357,34 @@ fn certificates_of_parties_and_without_a_name_are_no_clients() {
     assert_eq!(receive(&mut theirs).unwrap(), b"served");
 }
 
+/// A component may be added that has the name of a user.
+#[test]
+fn the_certificate_of_a_user_is_none_of_a_component_with_that_name() {
+    let authority = Authority::new();
+    let node = Guard::new(&authority.identity("node"));
+    authority.issue_for("ann", &["ann"], 4000, vec![ExtendedKeyUsagePurpose::ClientAuth]);
+    let error = Identity::read(authority.path(), "ann").unwrap_err().to_string();
+    assert!(error.contains("ann-cert.pem is made for another purpose"), "{error}");
+    let ann = Guard::new(&Identity::read_client(authority.path(), "ann").unwrap());
+    for closed in [node.admitting(vec!["ann".into()]), node.with_components(vec!["Ann".into()])] {
+        let [inside, _] = refused(&ann, &closed, "node");
+        assert!(inside.contains("certificate is made for another purpose"), "{inside}");
+    }
+    let open = node.with_components(vec!["front".into()]);
+    for client in [&ann, &Guard::new(&authority.identity("front"))] {
+        let (ours, mut theirs) = joined(client, &open, "node");
+        send(&ours, b"served");
+        assert_eq!(receive(&mut theirs).unwrap(), b"served");
+    }
+}
+
 #[test]
 fn clients_learn_which_authority_their_certificate_has_to_be_of() {
-    let inner = Authority::new().identity("node").inbound();
-    let named = identity::Named { inner: inner.clone(), admitted: identity::Admitted::All };
+    let identity = Authority::new().identity("node");
+    let inner = identity.inbound();
+    let components = identity.hosts();
+    let admitted = identity::Admitted::All;
+    let named = identity::Named { inner: inner.clone(), components, admitted };
     let hints = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&named);
     assert_eq!(format!("{hints:?}"), format!("{:?}", inner.root_hint_subjects()));
     assert_eq!(hints.len(), 1);
