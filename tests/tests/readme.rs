@@ -127,7 +127,7 @@ impl Session {
 const POLLS: usize = 2;
 
 /// A folder like a fresh clone after `cargo build --release`, where what is built is what cargo
-/// built for the tests. The job is the same but shorter, and its file is in the bed.
+/// built for the tests. The jobs are the same but shorter, and their files are in the bed.
 fn clone(bed: &Bed) -> PathBuf {
     let folder = bed.subfolder("tidegate");
     for name in SHOWN {
@@ -138,15 +138,18 @@ fn clone(bed: &Bed) -> PathBuf {
     let profile = built::tidegate();
     let profile = profile.parent().expect("a program is in a folder");
     std::os::unix::fs::symlink(profile, folder.join("target/release")).unwrap();
-    let job = text(&folder.join("jobs/oltp.fio"));
-    let file = bed.path("oltp.data");
-    let short = job
-        .replace("runtime=20\n", "runtime=1\n")
-        .replace("size=128M\n", "size=16M\n")
-        .replace("/var/tmp/tidegate-oltp.data", &file.display().to_string());
-    let changed = job.lines().zip(short.lines()).filter(|(old, new)| old != new).count();
-    assert_eq!(changed, 3, "the job is not as it was when this test was written:\n{job}");
-    fs::write(folder.join("jobs/oltp.fio"), short).unwrap();
+    for name in ["oltp", "backup"] {
+        let path = folder.join(format!("jobs/{name}.fio"));
+        let job = text(&path);
+        let file = bed.path(&format!("{name}.data"));
+        let short = job
+            .replace("runtime=20\n", "runtime=1\n")
+            .replace("size=128M\n", "size=16M\n")
+            .replace(&format!("/var/tmp/tidegate-{name}.data"), &file.display().to_string());
+        let changed = job.lines().zip(short.lines()).filter(|(old, new)| old != new).count();
+        assert_eq!(changed, 3, "the job is not as it was when this test was written:\n{job}");
+        fs::write(path, short).unwrap();
+    }
     // The usual port may be somebody's.
     let port = tools::free_port().to_string();
     for name in ["examples/cluster.toml", "jobs/volume.fio"] {
@@ -162,7 +165,7 @@ const PORT: &str = "10809";
 
 #[test]
 fn the_tour_of_the_readme_can_be_taken() {
-    for program in ["bash", "fio", "tar"] {
+    for program in ["bash", "fio"] {
         tools::need(program);
     }
     built::shim();
@@ -191,8 +194,9 @@ fn the_tour_of_the_readme_can_be_taken() {
             }
             "tidegate status" => {
                 for tenant in ["oltp", "backup"] {
-                    let bytes = bed.tenant(tenant)["bytes"].as_u64();
-                    assert!(bytes > Some(0), "nothing of {tenant} passed a gate: {output}");
+                    eventually("requests of each tenant pass gates", || {
+                        bed.tenant(tenant)["bytes"].as_u64() > Some(0)
+                    });
                 }
             }
             "tidegate top" => {
@@ -330,18 +334,14 @@ fn a_stage_has_all_that_a_policy_may_request() {
     assert!(refused.contains("channels: one too many of tenant t"), "{refused}");
     // Settings of another tenant only matter to a stage that names no tenant.
     bed.apply(&(policy + "[[tenant]]\nname = \"more\"\n")).success();
-    let [named, nameless] = ["t", ""].map(|tenant| {
-        let mut command = bed.run_script(tenant, "echo is here; read nothing || :");
-        let running = process::spawn(command.stdin(Stdio::piped()));
-        running.wait_for_output("is here");
-        running
-    });
-    eventually("one that takes the rules, and one that does not", || {
-        let status = bed.status();
-        let stages = status["stages"].as_array().unwrap();
-        let refusals = stages.iter().filter(|stage| !stage["error"].is_null()).count();
-        stages.iter().any(|stage| stage["revision"] == 2) && refusals == 1
-    });
+    let mut command = bed.run_script("t", "echo is here; read nothing || :");
+    let named = process::spawn(command.stdin(Stdio::piped()));
+    named.wait_for_output("is here");
+    eventually("one that takes the rules", || bed.status()["stages"][0]["revision"] == 2);
+    assert_eq!(bed.status()["stages"][0]["error"], Value::Null);
     named.finish().success();
-    nameless.finish().success();
+    let nameless = process::run(&mut bed.run_script("", "echo is here")).success();
+    let notices = nameless.notices();
+    let reason = "may act for more tenants than a stage holds, which is 128 channels and 255 gates";
+    assert!(notices.contains(reason), "{notices}");
 }

@@ -4,8 +4,10 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use tidegate_model::Policy;
+use tidegate_model::policy::{GateKind, limits};
 
 use super::name_index::NameIndex;
+use super::rules::tenant_id;
 use super::stage::Stage;
 use crate::message::StageInfo;
 use crate::session::{Peer, Refusal, shortened};
@@ -27,9 +29,7 @@ pub(super) fn admit(
     info: &StageInfo,
 ) -> Result<Admission, Refusal> {
     if info.tenant.is_empty() {
-        let may = |index: &usize| peer.may_act_for(&policy.tenants[*index]);
-        let served = (0..policy.tenants.len()).filter(may).collect();
-        return Ok(Admission { home: None, served });
+        return Ok(Admission { home: None, served: all_served(policy, peer)? });
     }
     let Some(index) = name_index.tenant(&info.tenant) else {
         let name = shortened(&info.tenant);
@@ -47,6 +47,43 @@ pub(super) fn admit(
         return Err(Refusal { reason, retry: false });
     }
     Ok(Admission { home: Some(index), served: [index].into() })
+}
+
+/// The tenants that a user may act for, if one stage can hold the gates and channels of them all.
+///
+/// Each is to have a share at the stage, so that without the bound some programs of any user would
+/// keep the controller busy under a policy of thousands of tenants. The search ends as the bound is
+/// passed.
+fn all_served(policy: &Policy, peer: &Peer) -> Result<Vec<usize>, Refusal> {
+    let mut served = Vec::new();
+    // The gate that times requests is one of all tenants.
+    let mut gates = usize::from(policy.measured_at(GateKind::Stage).is_some());
+    let mut channels = 0;
+    for (index, tenant) in policy.tenants.iter().enumerate() {
+        if !peer.may_act_for(tenant) {
+            continue;
+        }
+        let id = tenant_id(index);
+        let more = policy.channels.iter().filter(|channel| channel.tenant == id);
+        gates += policy.buckets(tenant).count();
+        channels += 1;
+        for channel in more {
+            gates += channel.gates.len();
+            channels += 1;
+        }
+        if gates > limits::GATES || channels > limits::CHANNELS {
+            let reason = format!(
+                "{} may act for more tenants than a stage holds, which is {} channels and {} \
+                 gates; name one with --tenant",
+                peer.account(),
+                limits::CHANNELS,
+                limits::GATES,
+            );
+            return Err(Refusal { reason, retry: true });
+        }
+        served.push(index);
+    }
+    Ok(served)
 }
 
 /// The same for a stage that an earlier policy admitted. Stages that have not returned say nothing
@@ -97,6 +134,25 @@ mod tests {
         assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, false));
         // The number of a peer that the kernel does not name is nobody's, least of all root's.
         assert!(outcome("root", "root").is_err());
+    }
+
+    /// Each tenant costs a share at the stage in every cycle.
+    #[test]
+    fn a_stage_without_a_tenant_serves_no_more_than_it_can_hold() {
+        let served = |budget: &str, tenants: usize, users: &str| {
+            let tenant = |number| format!("[[tenant]]\nname = \"t{number}\"\n{users}");
+            let text = (0..tenants).map(tenant).collect::<String>();
+            let policy = Policy::parse(&format!("{budget}\n{text}")).unwrap();
+            let peer = Peer { uid: 1000, user: "ann".into(), ..Peer::default() };
+            let served = admit(&policy, &NameIndex::new(&policy), &peer, &StageInfo::default());
+            served.map(|admission| admission.served.len()).map_err(|refusal| refusal.reason)
+        };
+        let both = "budget = [\"1GiB/s\", \"10k iops\"]";
+        assert_eq!(served(both, 127, ""), Ok(127));
+        assert!(served(both, 128, "").unwrap_err().contains("255 gates; name one with --tenant"));
+        assert_eq!(served("", 128, ""), Ok(128));
+        assert!(served("", 129, "").unwrap_err().contains("user ann may act for more tenants"));
+        assert_eq!(served(both, 10_000, "users = \"bob\"\n"), Ok(0));
     }
 
     #[test]
