@@ -332,6 +332,36 @@ fn signals_end_programs_as_ever() {
     assert_eq!(process::run(&mut killed).code, Some(128 + 9));
 }
 
+/// What a process inherits and `tidegate run` itself cannot use is the program's all the same.
+#[test]
+fn alarms_ignored_signals_and_limits_of_files_are_the_programs_own() {
+    let bed = Bed::new(FREE);
+    let wrapped = |wrapper: [&str; 3], program: &[&str]| {
+        let inner = bed.run("free", program[0]);
+        let mut outer = Command::new(wrapper[0]);
+        outer.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        process::run(outer.args(&program[1..]).current_dir(bed.folder()))
+    };
+    let ignored = "trap '' CHLD; exec \"$0\" \"$@\"";
+    let asks = "test $(( 0x$(sed -n 's/SigIgn:\t//p' /proc/self/status) & 0x10000 )) != 0; exit $?";
+    wrapped(["sh", "-c", ignored], &["sh", "-c", asks]).success();
+    wrapped(["sh", "-c", ignored], &["sh", "-c", "exit 7"]).failure(7);
+
+    let alarm = "import os, signal, sys; signal.alarm(1); os.execvp(sys.argv[1], sys.argv[1:])";
+    let ended = wrapped(["python3", "-c", alarm], &["sleep", "600"]);
+    assert_eq!(ended.code, Some(128 + 14), "{ended:?}");
+
+    let small = "ulimit -f 4; exec \"$0\" \"$@\"";
+    let refused = wrapped(["sh", "-c", small], &["true"]).failure(1);
+    assert!(refused.notices().contains("cannot make a segment in /dev/shm"), "{refused:?}");
+}
+
 #[test]
 fn standard_streams_are_the_programs_own() {
     script(

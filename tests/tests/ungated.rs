@@ -222,7 +222,7 @@ fn a_program_that_the_loader_left_the_shim_out_of_is_reported_and_fails_where_li
     let open = run_with(open.current_dir(bed.folder())).success();
     assert_eq!(mark_files(&bed).len(), 1, "{open:?}");
     let notices = open.notices();
-    assert!(notices.contains("not_loaded: 1 calls; the loader left the shim out"), "{notices}");
+    assert!(notices.contains("not_loaded: 1 call; the loader left the shim out"), "{notices}");
     assert!(notices.contains("nothing is known of 1 program that ran without"), "{notices}");
     let mut closed = bed.tidegate(&["run", "--fail-closed", "--tenant", "free"]);
     let closed = run_with(closed.current_dir(bed.folder())).failure(126);

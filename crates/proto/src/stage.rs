@@ -338,7 +338,11 @@ impl Machine {
                 }
                 None
             }
-            Err(error) => Some(error),
+            Err(error) => {
+                let reason = &error.reason;
+                self.notice(format!("this stage cannot hold the policy's rules: {reason}"));
+                Some(error)
+            }
         };
         self.outputs.push_back(Output::Send(FromStage::Applied { revision, error }));
     }

@@ -16,7 +16,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nix::sys::signal::{self, SigSet, SigmaskHow};
+use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 #[cfg(feature = "tls")]
@@ -140,6 +140,12 @@ pub enum RunError {
          `tidegate up` and apply a policy, or leave out --fail-closed"
     )]
     NoRules(String),
+    /// The policy's rules are more than a stage can hold, and the program was not to start without.
+    #[error(
+        "not started, because {0}; apply a smaller policy, name the tenant with --tenant, or leave \
+         out --fail-closed"
+    )]
+    TooManyRules(String),
     /// The program cannot be covered, and was not to start then.
     #[error("not started, because the shim cannot be loaded into {}; {}", .0.display(), .1)]
     NotCovered(OsString, &'static str),
@@ -155,7 +161,7 @@ impl RunError {
         match self {
             Self::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Start(..) | Self::NotCovered(..) => NOT_COVERED,
-            Self::NoRules(_) => 5,
+            Self::NoRules(_) | Self::TooManyRules(_) => 5,
             Self::NoShim(_) | Self::Segment(_) | Self::Supervise(_) => 1,
         }
     }
@@ -175,6 +181,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
         warn_uncovered(options, reason, print_line)?;
     }
     sweep::sweep();
+    let handling = Handling::take().map_err(RunError::Supervise)?;
     let (segment, path) = Segment::create().map_err(RunError::Segment)?;
     let file = Removed(path);
     segment.header.strict.store(u32::from(options.fail_closed), Ordering::Relaxed);
@@ -195,7 +202,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     if uncovered.is_none() {
         driver.segment().header.started.fetch_add(1, Ordering::Relaxed);
     }
-    let mut child = start(options, shim.as_deref(), &file.0, &signals)?;
+    let mut child = start(options, shim.as_deref(), &file.0, &signals, handling)?;
     let mut programs = Programs { options, read: 0, names: BTreeMap::new() };
     let code =
         supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
@@ -258,13 +265,13 @@ fn wait_for_rules(
     print_line: impl Fn(&str),
 ) -> Result<(), RunError> {
     let mut deadline = kernel_time().after(RULES_WAIT);
-    let mut was_connected = false;
+    let (mut was_connected, mut is_told) = (false, false);
     let mut reason = String::from("the controller has not answered");
     while !driver.is_ready() && kernel_time() < deadline {
         let patience = Span(20 * Span::MILLISECOND.0);
         driver.run_once(&[], patience).map_err(RunError::Supervise)?;
         if let Some(notice) = driver.notices.pop() {
-            reason = notice;
+            (reason, is_told) = (notice, true);
             break;
         }
         if driver.is_connected() && !was_connected {
@@ -275,13 +282,19 @@ fn wait_for_rules(
     if driver.is_ready() {
         return Ok(());
     }
+    // A notice with the connection in place is about the rules.
+    let is_refused = is_told && driver.is_connected();
     if options.fail_closed {
+        if is_refused {
+            return Err(RunError::TooManyRules(reason));
+        }
         if was_connected {
             reason = "the controller has no policy".into();
         }
         return Err(RunError::NoRules(reason));
     }
     match driver.is_connected() {
+        true if is_refused => print_line(&format!("{reason}; running without limits until it can")),
         true => print_line("the controller has no policy yet; running without limits until it has"),
         false => print_line(&format!(
             "{reason}; running without limits until a controller accepts this stage (to start \
@@ -296,6 +309,7 @@ fn start(
     shim: Option<&Path>,
     segment: &Path,
     signals: &Signals,
+    handling: Handling,
 ) -> Result<Child, RunError> {
     let mut command = Command::new(&options.program);
     command.args(&options.arguments).env(VARIABLE, segment);
@@ -311,9 +325,13 @@ fn start(
         command.env("LD_PRELOAD", preload);
     }
     let mask = signals.before;
-    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
+    // SAFETY: between fork and exec only sigaction and pthread_sigmask are called, which are
+    // async-signal-safe.
     unsafe {
-        command.pre_exec(move || Ok(mask.thread_set_mask()?));
+        command.pre_exec(move || {
+            handling.give_back()?;
+            Ok(mask.thread_set_mask()?)
+        });
     }
     command.spawn().map_err(|error| RunError::Start(options.program.clone(), error))
 }
@@ -400,6 +418,35 @@ fn stay_behind(mut driver: Driver, file: Removed) {
     }
 }
 
+/// How two signals were handled before, which a process inherits and the supervisor cannot use: it
+/// waits for its child, which the kernel reaps itself where `SIGCHLD` is ignored, and it reports a
+/// segment that is larger than files may be, of which `SIGXFSZ` would kill it.
+#[derive(Clone, Copy)]
+struct Handling([(signal::Signal, SigAction); 2]);
+
+impl Handling {
+    fn take() -> io::Result<Self> {
+        let take = |signal, handler| {
+            let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+            // SAFETY: neither the default nor ignoring a signal runs code of this process.
+            io::Result::Ok((signal, unsafe { signal::sigaction(signal, &action) }?))
+        };
+        Ok(Self([
+            take(signal::SIGCHLD, SigHandler::SigDfl)?,
+            take(signal::SIGXFSZ, SigHandler::SigIgn)?,
+        ]))
+    }
+
+    /// Handles them as before, for the program.
+    fn give_back(&self) -> io::Result<()> {
+        for (signal, action) in &self.0 {
+            // SAFETY: the action was in force before; a handler is none that another program left.
+            unsafe { signal::sigaction(*signal, action) }?;
+        }
+        Ok(())
+    }
+}
+
 /// Signals that arrive as data. Those that stop the process are left alone: they come to the whole
 /// group, and a supervisor that did not stop would keep the shell waiting.
 struct Signals {
@@ -425,10 +472,11 @@ impl Signals {
         let _ = self.before.thread_set_mask();
     }
 
-    /// Returns the signals to pass on. Signals from the terminal have reached the program already.
+    /// Returns the signals to pass on. Signals from the terminal have reached the program already;
+    /// an alarm, which the kernel sends as well, comes to this process alone.
     fn received(&self) -> impl Iterator<Item = Signal> + '_ {
         std::iter::from_fn(|| self.file.read_signal().ok()?)
-            .filter(|info| info.ssi_code <= libc::SI_USER)
+            .filter(|info| info.ssi_code <= libc::SI_USER || info.ssi_signo == libc::SIGALRM as u32)
             .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
     }
 }
@@ -510,7 +558,9 @@ fn report_coverage(options: &Options, coverage: &Coverage, is_first_unseen: bool
         let Some((_, name, advice)) = known else { continue };
         let harmless = advice.starts_with("nothing");
         if !harmless || report == Verbosity::Always {
-            options.complain(&format!("{name}: {} calls; {advice}", bypassed.calls));
+            let calls = bypassed.calls;
+            let plural = if calls == 1 { "" } else { "s" };
+            options.complain(&format!("{name}: {calls} call{plural}; {advice}"));
         }
     }
 }

@@ -10,7 +10,7 @@ use tidegate_model::Operation;
 use tidegate_stage::files::{forget, registered};
 use tidegate_stage::{Inside, Request, Stage, Subject};
 
-use super::{Admitted, charge};
+use super::{Admitted, MOVED_MAX, charge};
 use crate::guard::run_guarded;
 use crate::process::stage;
 use crate::{raw, sandbox};
@@ -35,12 +35,13 @@ enum RingFile {
 /// Charges a request in the ring with this descriptor. A request outside of a ring is on an open
 /// file.
 fn charge_request(stage: &'static Stage, ring: c_int, entry: RingRequest) {
+    let bytes = entry.bytes.min(MOVED_MAX);
     match entry.file {
-        RingFile::Open(descriptor) => charge(stage, entry.operation, descriptor, entry.bytes),
+        RingFile::Open(descriptor) => charge(stage, entry.operation, descriptor, bytes),
         RingFile::Registered(index) => {
             let file = Subject::Registered { ring, index: index.cast_unsigned() };
-            let request = Request::new(entry.operation, entry.bytes).on(file).untimed();
-            Admitted::enforce(stage, &request).complete(entry.bytes);
+            let request = Request::new(entry.operation, bytes).on(file).untimed();
+            Admitted::enforce(stage, &request).complete(bytes);
         }
     }
 }

@@ -46,6 +46,14 @@ fn a_function_whose_library_comes_late() {
     assert!(output.status.success() || output.status.code() == Some(77), "{output:?}");
 }
 
+/// A tenant's bucket is not emptied for ever by a length that no request has.
+#[test]
+fn an_asynchronous_request_is_charged_what_the_kernel_moves_at_most() {
+    let bench = Bench::new();
+    bench.program("huge.c", &["-lrt"]);
+    assert_eq!(bench.count(Operation::Write), (1, 0x7fff_f000));
+}
+
 #[test]
 fn a_number_that_is_used_until_it_is_closed() {
     let bench = Bench::new();
