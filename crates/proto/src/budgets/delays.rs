@@ -157,10 +157,11 @@ impl StageCase<'_> {
             mean => readable(unit, mean),
         };
         let why = format!(
-            "requests that came at the same time met its limit of {limit_text}, though it had \
-             {mean} on average in the last minute"
+            "its limit of {limit_text} held requests at times; in the last minute it had {mean} on \
+             average, pauses and earlier limits included"
         );
-        (why, "a larger burst or limit, or steadier requests".into())
+        let help = "a larger limit; if it has pauses, a larger burst or steadier requests";
+        (why, help.into())
     }
 
     fn share(&self, unit: Unit) -> (String, String) {

@@ -418,14 +418,7 @@ impl Case<'_> {
         let (node, work) = (&self.stats.nodes[at], self.work(at));
         let name = &node.name;
         if work.full * BUSY < work.readings {
-            let why = format!("node {name} did not let it wait: this is how long its store takes");
-            let help = self.longer_way().map_or("a faster store".into(), |[way, store]| {
-                format!(
-                    "little at nodes: over gateways {way} of a request's time is on the way to the \
-                     node and back, and {store} at the store"
-                )
-            });
-            return (why, help);
+            return self.no_full_store(at);
         }
         let own = permille(self.there[at].waits.operations, work.operations);
         let did = Iops(per_second(work.operations, work.span));
@@ -460,16 +453,43 @@ impl Case<'_> {
         (why, help.into())
     }
 
-    /// The parts of the time of requests over gateways that are outside of nodes and at the store,
-    /// if the first one is larger.
-    fn longer_way(&self) -> Option<[String; 2]> {
-        let path = self.path.as_ref()?;
+    /// The times at the device of a node whose store was seldom full when it was read.
+    fn no_full_store(&self, at: usize) -> (String, String) {
+        let node = &self.stats.nodes[at];
+        let why =
+            format!("node {} did not let it wait: this is how long its store takes", node.name);
+        let Some(path) = &self.path else { return (why, "a faster store".into()) };
         let of = |wanted: &str| {
             let part = path.parts.iter().find(|part| part.place == wanted);
             part.map_or(0, |part| part.ns)
         };
-        let (way, store) = (of("gateway").saturating_add(of("link")), of("store"));
-        (way > store).then(|| [way, store].map(|ns| percent(ns, path.total_ns)))
+        let text = |ns| percent(ns, path.total_ns);
+        let (way, behind) = (of("gateway").saturating_add(of("link")), of("full"));
+        let store = of("store");
+        if behind > store.max(way) {
+            let why = format!(
+                "over gateways {} of a request's time it waits at nodes behind its own requests, \
+                 {} is the store's",
+                text(behind),
+                text(store),
+            );
+            let help = format!(
+                "ask for fewer at a time, or let more of them to the store: depth is {} at {}",
+                node.depth(),
+                node.name,
+            );
+            return (why, help);
+        }
+        if way > store {
+            let help = format!(
+                "little at nodes: over gateways {} of a request's time is on the way to the node \
+                 and back, and {} at the store",
+                text(way),
+                text(store),
+            );
+            return (why, help);
+        }
+        (why, "a faster store".into())
     }
 
     /// Reservations kept at a node, per second, by the tenant's name.

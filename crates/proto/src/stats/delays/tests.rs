@@ -283,6 +283,26 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     assert_eq!(help, "a faster store");
 }
 
+/// Requests that come at once wait for each other between two readings of the store.
+#[test]
+fn a_request_that_is_mostly_behind_ones_own_is_not_put_down_to_the_store() {
+    let batch = Pace { tenant: BATCH, served: 18_000, device: 4, ..IDLE };
+    let mut stats = ten_seconds(Discipline::Token, 5, &[batch]);
+    let indexes = stats.indexes.clone();
+    let later = PathTimes { requests: 9, gateway_ns: 10, link_ns: 12, queue_ns: 68, store_ns: 10 };
+    for (at, times) in [(8, PathTimes::default()), (9, later)] {
+        stats.gateways[0].on_paths(second(at), vec![("batch".into(), times)], &indexes);
+    }
+    let (_, why, help) = cause(&stats, "batch");
+    let expected = "over gateways 68 % of a request's time it waits at nodes behind its own \
+                    requests, 10 % is the store's";
+    assert_eq!(why, expected);
+    assert!(
+        help.starts_with("ask for fewer at a time, or let more of them to the store"),
+        "{help}"
+    );
+}
+
 /// A faster store would change little.
 #[test]
 fn a_request_that_is_mostly_on_its_way_is_not_put_down_to_the_store() {
