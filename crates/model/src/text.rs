@@ -130,6 +130,15 @@ fn shape(text: &str, error: &toml::de::Error) -> Wrong {
             format!("{name}: there may be several, so it stands in two pairs of brackets");
         return Wrong { span, message, fix: format!("write [[{name}]]") };
     }
+    if let Some((found, expected)) = message.rsplit_once(", expected ") {
+        let fix = match expected {
+            "i64" | "u64" | "u32" | "u16" | "u8" => "write a whole number, such as 3",
+            "f64" => "write a number, such as 0.5",
+            "a boolean" => "write true or false",
+            _ => return Wrong { span, message, fix: String::new() },
+        };
+        return Wrong { span, message: found.into(), fix: fix.into() };
+    }
     Wrong { span, message, fix: String::new() }
 }
 

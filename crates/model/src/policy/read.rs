@@ -296,6 +296,13 @@ fn class_weights(raw: Option<&Spanned<RawClassWeights>>) -> ReadResult<Option<Cl
 /// Reads the names in `users`: a Unix user's has no colon, and a certificate's is not empty.
 fn users(raw: &RawTenant) -> ReadResult<Vec<String>> {
     let Some(users) = &raw.users else { return Ok(Vec::new()) };
+    if users.0.is_empty() {
+        return wrong(
+            raw.name.span(),
+            "users: an empty list names nobody, and without the field everybody may be the tenant",
+            "name a user, or leave the field out",
+        );
+    }
     for user in &users.0 {
         let bare = user.strip_prefix(CERTIFICATE).unwrap_or(user);
         if bare.is_empty() || bare.contains(':') {
@@ -625,6 +632,10 @@ mod tests {
             (error("period = \"1\""), "column 10: period: \"1\" has no unit; write it like"),
             (error("redistribute = \"2s\""), "redistribute: 2s is not between 10ms and period"),
             (error("account = \"devise\""), "\"devise\" is not a choice; did you mean \"d"),
+            (with("users = []"), "users: an empty list names nobody"),
+            (with("limit = []"), "limit: an empty list has no value; leave the field out"),
+            (with("limit = \"0.5 iops\""), "is not a whole number of base units; write a whole nu"),
+            (with("weight = \"high\""), "invalid type: string \"high\"; write a whole number"),
             (with("weight = 0"), "line 3, column 10: weight: 0 is out of range; use 1 to 1000000"),
             (with("minimum_share = 0.1"), "line 3, column 17: invalid type: floating point"),
             (with("minimum_share = \"0.1\""), "minimum_share: \"0.1\" has no unit; write it like"),

@@ -22,7 +22,8 @@ pub(super) fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadRes
             // The parser that knows the unit says what is wrong with the number.
             let is_unknown = as_bandwidth.problem == UnitProblem::UnknownUnit;
             let error = if is_unknown { as_operations } else { as_bandwidth };
-            let like = units::respelled_rate(text).filter(|_| is_unknown);
+            let is_known = error.problem != UnitProblem::UnknownUnit;
+            let like = units::respelled_rate(text).filter(|_| !is_known);
             let fix = match like {
                 Some(like) => format!("write it like {like:?}"),
                 None if text == MEASURED => {
@@ -30,6 +31,9 @@ pub(super) fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadRes
                 }
                 None if field == "capacity" => {
                     r#"write it like "150MiB/s" or "30k iops", or "measured""#.into()
+                }
+                None if error.problem == UnitProblem::NotWhole => {
+                    "write a whole number of operations or bytes per second, 1 at least".into()
                 }
                 None => r#"write it like "150MiB/s" or "30k iops""#.into(),
             };
@@ -50,6 +54,10 @@ pub(super) fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadRes
 pub(crate) fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
     let mut levels = Levels::default();
     let Some(texts) = texts else { return Ok(levels) };
+    if texts.get_ref().0.is_empty() {
+        let message = format!("{field}: an empty list has no value");
+        return wrong(texts.span(), message, "leave the field out");
+    }
     for text in &texts.get_ref().0 {
         let level = throughput(field, text, texts.span())?;
         if levels.get(level.unit()).is_some() {
