@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::{QueryRejection, StringRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -215,6 +216,7 @@ impl Problem {
 /// How to apply a policy.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct PutQuery {
     /// Only say what would change.
     #[serde(default)]
@@ -226,6 +228,7 @@ struct PutQuery {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct HistoryQuery {
     /// At most so many policies, the latest first; 20 if not said.
     count: Option<usize>,
@@ -283,10 +286,10 @@ async fn policy(State(context): State<HttpContext>) -> Response {
     request_body(content = String, content_type = "application/toml", description = "Its text"),
     responses(
         (status = 200, description = "It is in force, or would be", body = Applied),
-        (status = 400, description = "The text is not UTF-8 or the query is wrong"),
+        (status = 400, description = "The text is not UTF-8 or the query is wrong", body = Problem),
         (status = 401, description = "The token is missing or wrong", body = Problem),
         (status = 409, description = "Another revision is in force", body = Problem),
-        (status = 413, description = "The text is longer than 1 MiB"),
+        (status = 413, description = "The text is longer than 1 MiB", body = Problem),
         (status = 422, description = "The policy is invalid or infeasible", body = Problem),
         (status = 507, description = "The store has no space left", body = Problem)
     )
@@ -294,13 +297,19 @@ async fn policy(State(context): State<HttpContext>) -> Response {
 async fn put_policy(
     State(context): State<HttpContext>,
     headers: HeaderMap,
-    Query(query): Query<PutQuery>,
-    text: String,
+    query: Result<Query<PutQuery>, QueryRejection>,
+    text: Result<String, StringRejection>,
 ) -> Response {
     if let Some(refusal) = refusal(&context, &headers) {
         return refusal;
     }
-    let PutQuery { dry_run, expect } = query;
+    let query = query.map_err(|error| (error.status(), error.body_text()));
+    let text = text.map_err(|error| (error.status(), error.body_text()));
+    let (Query(PutQuery { dry_run, expect }), text) =
+        match query.and_then(|query| Ok((query, text?))) {
+            Ok(read) => read,
+            Err((status, message)) => return Problem::reply(status, 1, message),
+        };
     let order = ApplyOrder { text, source: "HTTP".into(), dry_run, expect };
     match context.register.apply(order).await {
         Ok(applied) => json(StatusCode::OK, &applied),
@@ -411,8 +420,12 @@ async fn choose(context: &HttpContext, node: String, scheduler: Option<Disciplin
 ))]
 async fn history(
     State(context): State<HttpContext>,
-    Query(query): Query<HistoryQuery>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Response {
+    let query = match query {
+        Ok(Query(query)) => query,
+        Err(error) => return Problem::reply(error.status(), 1, error.body_text()),
+    };
     match context.register.history(query.count.unwrap_or(HISTORY_SHOWN)).await {
         Ok(policies) => json(StatusCode::OK, &policies),
         Err(error) => Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error),

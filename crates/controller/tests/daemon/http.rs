@@ -30,7 +30,11 @@ fn only_the_token_changes_the_policy() {
     assert_eq!(put("", POLICY).0, 200);
     assert_eq!(put("?expect=9", "").0, 409);
     assert_eq!(put("", "budget = 7").0, 422);
-    assert_eq!(put("?expect=soon", POLICY).0, 400);
+    for wrong in ["?expect=soon", "?dryrun=true", "?expect=1&force=true"] {
+        let (status, _, body) = put(wrong, &POLICY.replace("oltp", "other"));
+        assert_eq!(status, 400, "{wrong}");
+        assert!(body.starts_with("{\"code\":1,"), "{body}");
+    }
     let (status, head, text) = daemon.http("GET /v1/policy HTTP/1.1", "");
     assert_eq!((status, text.as_str()), (200, POLICY));
     assert!(head.contains("tidegate-revision: 1"), "{head}");
