@@ -66,6 +66,9 @@ const PATTERNS: [Pattern; 6] = [
     Pattern { name: "1 MiB, a third writes", size: LARGE, writes: 33, depth: 8 },
 ];
 
+/// Requests that are alone on the device: what a bound of latency is chosen by.
+const ALONE: Pattern = Pattern { name: "4 KiB, alone", size: SMALL, writes: 33, depth: 1 };
+
 /// The rates that a pattern reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reached {
@@ -100,6 +103,8 @@ pub(crate) struct CalibrationSettings {
 #[derive(Debug)]
 pub(crate) struct Calibration {
     pub(crate) file_bytes: u64,
+    /// Requests of which each was alone; they are part of no capacity.
+    pub(crate) alone: Reached,
     pub(crate) reached: Vec<Reached>,
 }
 
@@ -158,12 +163,14 @@ pub(crate) fn calibrate(
     };
     progress(&format!("writing {}", amounts::bytes(file_bytes)));
     bed.fill().map_err(failed)?;
+    progress(ALONE.name);
+    let alone = bed.measure(ALONE, ALONE.depth, settings).map_err(failed)?;
     let mut reached = Vec::new();
     for pattern in PATTERNS {
         progress(pattern.name);
         reached.push(bed.search(pattern, settings).map_err(failed)?);
     }
-    Ok(Calibration { file_bytes, reached })
+    Ok(Calibration { file_bytes, alone, reached })
 }
 
 /// The bytes that this user may still write.

@@ -11,6 +11,7 @@ use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
+use tidegate_model::Span;
 
 use crate::calibrate::{Calibration, CalibrationSettings, Reached, calibrate};
 
@@ -24,6 +25,8 @@ struct Report<'a> {
     file_bytes: u64,
     seconds: f64,
     latency_bound_ns: Option<u64>,
+    alone_p50_ns: u64,
+    alone_p99_ns: u64,
     patterns: Vec<PatternReport>,
     capacity_operations_per_second: u64,
     capacity_bytes_per_second: u64,
@@ -80,6 +83,8 @@ pub(super) fn run(
             file_bytes: calibration.file_bytes,
             seconds: settings.length.0 as f64 / 1e9,
             latency_bound_ns: settings.latency.map(|latency| latency.0),
+            alone_p50_ns: calibration.alone.p50.0,
+            alone_p99_ns: calibration.alone.p99.0,
             patterns: calibration.reached.iter().map(PatternReport::from).collect(),
             capacity_operations_per_second: calibration.operations(),
             capacity_bytes_per_second: calibration.bytes(),
@@ -98,7 +103,7 @@ fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint
         .right("BANDWIDTH")
         .right("P50")
         .right("P99");
-    for reached in &calibration.reached {
+    for reached in [&calibration.alone].into_iter().chain(&calibration.reached) {
         let tone = if reached.is_within { Tone::Plain } else { Tone::Warn };
         table.row([
             Cell::from(reached.pattern.name),
@@ -123,7 +128,25 @@ fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint
         iops(rounded(calibration.operations())),
         rounded(calibration.bytes() >> 20),
     );
+    let alone = calibration.alone.p99;
+    text += &format!(
+        "\nOr found while programs run, with a bound of {BOUND_TIMES} times the 99th percentile of \
+         requests that are alone:\n\n\
+         capacity = \"measured\"\nlatency = \"p99 < {}us\"\n",
+        bound_us(alone),
+    );
     text
+}
+
+/// A bound of latency that leaves a measured capacity room to be found, in 99th percentiles of
+/// requests that are alone.
+const BOUND_TIMES: u64 = 6;
+
+/// The bound in microseconds, with two digits, rounded up.
+fn bound_us(alone: Span) -> u64 {
+    let bound = alone.0.saturating_mul(BOUND_TIMES).div_ceil(1_000).max(1);
+    let digits = bound.checked_ilog10().unwrap_or(0);
+    bound.next_multiple_of(10u64.pow(digits.saturating_sub(1)))
 }
 
 /// The rate as a policy has it.
@@ -152,5 +175,11 @@ mod tests {
         assert_eq!([100, 199, 52_199, 123_456].map(rounded), [100, 190, 52_000, 120_000]);
         assert_eq!([800, 52_000].map(iops), ["800 iops", "52k iops"]);
         assert_eq!(rounded(u64::MAX), 18_000_000_000_000_000_000);
+    }
+
+    #[test]
+    fn a_bound_of_latency_has_two_digits_and_is_never_less_than_six_times() {
+        assert_eq!([0, 1, 150_000, 1_000_000].map(|ns| bound_us(Span(ns))), [1, 1, 900, 6_000]);
+        assert_eq!([170_000, 2_151_000].map(|ns| bound_us(Span(ns))), [1_100, 13_000]);
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(hide_env_values = true)]
     size: Bytes,
 
-    /// How long --calibrate runs each of its six patterns
+    /// How long --calibrate runs each of its patterns
     #[arg(long, value_name = "TIME", requires = "calibrate", default_value = "3s")]
     #[arg(value_parser = duration, env = "TIDEGATE_PER_PATTERN", hide_env_values = true)]
     per_pattern: Span,

@@ -266,6 +266,7 @@ fn part_json(report: &PartReport) -> Value {
         "uuid": label.map(|label| label.identity.stamp.uuid.to_string()),
         "generation": label.map(|label| label.identity.stamp.generation),
         "size_bytes": label.map(|label| label.identity.geometry.size.0),
+        "part_bytes": label.and_then(|label| length(plan.index, label)).map(|length| length.0),
         "stripe_bytes": label.map(|label| label.identity.geometry.stripe.0),
         "parts": label.map(|label| label.identity.geometry.count),
         "error_count": label.map(|label| label.error_count),
@@ -275,12 +276,18 @@ fn part_json(report: &PartReport) -> Value {
     })
 }
 
+/// The size of a part, if its label can be true.
+fn length(part: u32, label: &cluster::Label) -> Option<Bytes> {
+    let geometry = label.identity.geometry;
+    geometry.is_possible().then(|| geometry.part_length(part))
+}
+
 fn render(reports: &[PartReport]) -> String {
     let mut table = Table::new()
         .left("VOLUME")
         .right("PART")
         .left("NODE")
-        .each_right(["SIZE", "GENERATION"])
+        .each_right(["SIZE", "OF", "GENERATION"])
         .each_left(["UUID", "STATE"]);
     for PartReport { plan, label, fault, .. } in reports {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".into());
@@ -289,6 +296,8 @@ fn render(reports: &[PartReport]) -> String {
             plan.volume.as_str().into(),
             plan.index.to_string().into(),
             plan.node.as_str().into(),
+            or(label.as_ref().and_then(|label| length(plan.index, label)).map(|it| it.to_string()))
+                .into(),
             or(identity.map(|identity| identity.geometry.size.to_string())).into(),
             or(identity.map(|identity| identity.stamp.generation.to_string())).into(),
             or(identity.map(|identity| identity.stamp.uuid.to_string())).into(),
