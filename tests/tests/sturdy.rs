@@ -4,10 +4,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tidegate_proto::codec::encode;
 use tidegate_proto::message::{FromStage, Hello, StageInfo, VERSION};
 use tidegate_tests::bed::Bed;
@@ -502,4 +504,29 @@ fn an_experiment_that_is_killed_leaves_nothing_running() {
     });
     running.signal(Signal::KILL);
     eventually("their end", || !started.iter().any(|pid| process::is_alive(*pid)));
+}
+
+/// Its clients' requests would fail if nobody made the volumes.
+#[test]
+fn a_live_experiment_with_volumes_serves_its_clients() {
+    tools::need("fio");
+    let bed = Bed::empty();
+    let mut command = bed.tidegate_lab(&["repro", "dsfq", "8", "--json"]);
+    command.arg("--out").arg(bed.path("out")).env("TMPDIR", bed.folder());
+    let running = process::spawn(&mut command);
+    let serves = |socket: &Path| {
+        let mut status = bed.tidegate(&["status", "--json"]);
+        let output = status.env("TIDEGATE_SOCKET", socket).output().unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let tenants = status["cluster"]["tenants"].as_array().cloned().unwrap_or_default();
+        tenants.iter().any(|tenant| tenant["total_served_operations"].as_u64() > Some(0))
+    };
+    // The simulated part comes first.
+    tidegate_tests::wait_for("a request that is served", 5 * PATIENCE, || {
+        assert!(process::is_alive(running.pid()), "{}", running.stderr());
+        let folders = fs::read_dir(bed.folder()).unwrap().flatten();
+        folders.map(|it| it.path().join("controller.sock")).any(|it| serves(&it)).then_some(())
+    });
+    running.signal(Signal::INT);
+    running.finish();
 }

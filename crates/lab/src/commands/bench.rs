@@ -17,7 +17,7 @@ use tidegate_console::table::{Cell, Table};
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
 ///
-/// All of it takes about twenty minutes. limits, apply and programs start threads, a controller
+/// All of it takes about half an hour. limits, apply and programs start threads, a controller
 /// and programs and last for seconds a case; stage and shim are done within one minute.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -103,6 +103,13 @@ impl Controller {
         Start { program: self.program.clone().into(), arguments, ..command }
     }
 
+    /// Makes the volumes of the cluster in the file `cluster`, whose nodes run elsewhere and not yet.
+    pub(crate) fn create_volumes(&self, cluster: &Path, scratch: &Scratch) -> Result<(), Failure> {
+        let mut command = self.command();
+        command.args(["volume", "create"]).arg(cluster).arg("--state").arg(scratch.path());
+        child::output(&mut command, "the experiment's volumes cannot be made").map(drop)
+    }
+
     /// A node or gateway of the cluster in the file `cluster`, which this controller leads.
     pub(crate) fn part(&self, cluster: &Path, role: &str, name: &str, scratch: &Scratch) -> Start {
         let mut start = up(name, &self.program, &self.socket, scratch);

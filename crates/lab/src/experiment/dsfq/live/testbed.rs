@@ -67,6 +67,7 @@ impl DsfqTestbed {
         })?;
         let controller =
             Controller::lead("controller", &file, &policy(scenario), &scratch, interrupt)?;
+        controller.create_volumes(&file, &scratch)?;
         let part = |role: &str, name: String| {
             let socket = socket(&scratch, &name);
             let start = controller.part(&file, role, &name, &scratch);
