@@ -106,9 +106,9 @@ fn problem(at: &str, error: &Error) -> Problem {
 }
 
 /// Opens the store of the data node that listens on the Unix socket at the path `at`, waits for its
-/// answer, and starts a thread that keeps the store's seat while the program does something else. A
-/// null pointer for `settings` means the defaults. The first operation may take until the node's
-/// next period begins.
+/// answer, and starts a thread that keeps the store's session slot while the program does
+/// something else. A null pointer for `settings` means the defaults. The first operation may take
+/// until the node's next period begins.
 ///
 /// A store is the process's that opened it: in a child of fork() all functions but
 /// tidegate_store_close() answer TIDEGATE_FORKED.
@@ -164,8 +164,8 @@ unsafe fn read_settings(settings: *const StoreSettings) -> Result<Settings, Prob
     Ok(result)
 }
 
-/// Closes a store and gives its seat back, which takes some milliseconds. Does nothing with a null
-/// pointer. In a child of fork() it leaves the parent's store as it is.
+/// Closes a store and gives its session slot back, which takes some milliseconds. Does nothing with
+/// a null pointer. In a child of fork() it leaves the parent's store as it is.
 ///
 /// TIDEGATE_INVALID: a misaligned pointer.
 #[unsafe(no_mangle)]

@@ -64,7 +64,9 @@ fn advice(error: &io::Error) -> String {
         io::ErrorKind::ResourceBusy => {
             let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
             let help = busy.filter(|busy| !busy.is_node()).map(Busy::help);
-            help.unwrap_or("give each node a store of its own")
+            help.unwrap_or(
+                "wait until that process has ended, or give each node a store of its own",
+            )
         }
         io::ErrorKind::NotFound => "make it with `truncate -s SIZE`, or use a directory instead",
         // An error without a number contains its own advice.
