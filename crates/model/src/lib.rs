@@ -41,4 +41,4 @@ pub use tag::{Class, ClassWeights, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
 pub use unix_time::UnixTime;
-pub use waits::{Rule, Waits};
+pub use waits::{WaitRule, Waits};

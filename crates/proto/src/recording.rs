@@ -152,7 +152,7 @@ pub struct End {
 
 /// One line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum RecordingLine {
     /// The first one.
     Title,
     /// The name of the next tenant.
@@ -165,7 +165,7 @@ pub enum Line {
     End(End),
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RecordingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |name: &String| if name.is_empty() { NO_TENANT.into() } else { name.clone() };
         match self {
@@ -273,9 +273,9 @@ impl fmt::Display for Operations {
 /// Reads a recording line by line, and keeps nothing of it but counts.
 ///
 /// ```
-/// use tidegate_proto::recording::{Line, Parser};
+/// use tidegate_proto::recording::{RecordingLine, Parser};
 /// let mut parser = Parser::default();
-/// assert_eq!(parser.line(b"tidegate recording 1"), Ok(Line::Title));
+/// assert_eq!(parser.line(b"tidegate recording 1"), Ok(RecordingLine::Title));
 /// let error = parser.line(b"8 9 0 0 read 4096 0").unwrap_err().to_string();
 /// let expected = "line 2: no line introduces connection 0; put its line before the request";
 /// assert_eq!(error, expected);
@@ -293,7 +293,7 @@ impl Parser {
     ///
     /// # Errors
     /// If it is wrong. The lines before it are valid.
-    pub fn line(&mut self, line: &[u8]) -> Result<Line, RecordingError> {
+    pub fn line(&mut self, line: &[u8]) -> Result<RecordingLine, RecordingError> {
         self.lines += 1;
         self.read(line).map_err(|problem| RecordingError { line: self.lines, problem })
     }
@@ -303,7 +303,7 @@ impl Parser {
         self.has_ended
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<Line, RecordingProblem> {
+    fn read(&mut self, line: &[u8]) -> Result<RecordingLine, RecordingProblem> {
         let line = if line.len() > LINE_MAX { Err(RecordingProblem::Long) } else { Ok(line) };
         let text =
             line.and_then(|it| core::str::from_utf8(it).map_err(|_| RecordingProblem::NoText));
@@ -312,7 +312,7 @@ impl Parser {
                 text.ok().and_then(|it| it.strip_prefix(TITLE)).ok_or(RecordingProblem::Title)?;
             let is_ours = version == "1";
             return is_ours
-                .then_some(Line::Title)
+                .then_some(RecordingLine::Title)
                 .ok_or_else(|| RecordingProblem::Version(shown(version)));
         }
         if self.has_ended {
@@ -330,25 +330,25 @@ impl Parser {
         }
     }
 
-    fn tenant(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn tenant(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, number, name] = fields(text, "tenant NUMBER NAME")?;
         let number = next("tenant", number, self.tenants, u16::MAX.into())?;
         let name = name_or_none(name)?;
         self.tenants += 1;
-        Ok(Line::Tenant(number as u16, name))
+        Ok(RecordingLine::Tenant(number as u16, name))
     }
 
-    fn connection(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn connection(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, number, gateway, volume, tenant] =
             fields(text, "connection NUMBER GATEWAY VOLUME TENANT")?;
         let number = next("connection", number, self.connections, CONNECTIONS_MAX - 1)?;
         let (gateway, volume) = (named(gateway)?, named(volume)?);
         let connection = RecordedConnection { gateway, volume, tenant: name_or_none(tenant)? };
         self.connections += 1;
-        Ok(Line::Connection(number, connection))
+        Ok(RecordingLine::Connection(number, connection))
     }
 
-    fn request(&self, text: &str) -> Result<Line, RecordingProblem> {
+    fn request(&self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [at, latency, connection, tenant, operation, bytes, position] =
             fields(text, "AT LATENCY CONNECTION TENANT OPERATION BYTES POSITION")?;
         let known = OPERATIONS.iter().find(|(_, name)| *name == operation);
@@ -363,16 +363,16 @@ impl Parser {
             bytes: number("BYTES", bytes, bytes_max(*operation).into())? as u32,
             position: number("POSITION", position, u64::MAX)?,
         };
-        Ok(Line::Request(request))
+        Ok(RecordingLine::Request(request))
     }
 
-    fn end(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn end(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, span, lost, failed] = fields(text, "end SPAN LOST FAILED")?;
         let span_ns = number("SPAN", span, SPAN_MAX.0)?;
         let lost = number("LOST", lost, u64::MAX)?;
         let failed = number("FAILED", failed, u64::MAX)?;
         self.has_ended = true;
-        Ok(Line::End(End { span_ns, lost, failed }))
+        Ok(RecordingLine::End(End { span_ns, lost, failed }))
     }
 }
 

@@ -46,7 +46,7 @@ use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
 use crate::mutex::lock;
-use remake::Store;
+use remake::RemadeStore;
 
 /// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
@@ -428,8 +428,8 @@ impl Host {
     }
 
     /// The memory was made anew because this structure was damaged.
-    pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
-        let is_store_kept = store == Store::Kept;
+    pub(super) fn remade(&self, structure: Structure, store: RemadeStore, took: Span) {
+        let is_store_kept = store == RemadeStore::Kept;
         lock(&self.inner).share_agent.on_remade(structure, is_store_kept, took);
     }
 

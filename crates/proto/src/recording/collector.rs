@@ -17,7 +17,9 @@ use core::fmt::Write;
 use serde::{Deserialize, Serialize};
 use tidegate_model::{GatewayId, Time};
 
-use super::{Batch, CONNECTIONS_MAX, End, LEASE, Line, RecordedConnection, RecordedRequest};
+use super::{
+    Batch, CONNECTIONS_MAX, End, LEASE, RecordedConnection, RecordedRequest, RecordingLine,
+};
 
 /// The most bytes of lines that wait for the operator: a second of half a million requests.
 pub const TEXT_MAX: usize = 24 << 20;
@@ -93,7 +95,7 @@ impl Collector {
         }
         self.sessions += 1;
         let mut text = String::new();
-        append(&mut text, &Line::Title);
+        append(&mut text, &RecordingLine::Title);
         let part = RecordingPart { session: self.sessions, text, ..RecordingPart::default() };
         let active = Recording { until: now.after(LEASE), part, ..Recording::default() };
         self.active = Some(active);
@@ -115,7 +117,7 @@ impl Collector {
         part.gateways = gateways as u64;
         if is_last {
             let RecordingPart { span_ns, lost, failed, .. } = *part;
-            append(&mut part.text, &Line::End(End { span_ns, lost, failed }));
+            append(&mut part.text, &RecordingLine::End(End { span_ns, lost, failed }));
         }
         let text = core::mem::take(&mut part.text);
         let part = RecordingPart { text, ..part.clone() };
@@ -134,7 +136,7 @@ impl Collector {
             let known = tenants.iter().position(|known| *known == tenant);
             let index = known.unwrap_or(tenants.len()) as u16;
             if known.is_none() {
-                append(&mut part.text, &Line::Tenant(index, tenant.clone()));
+                append(&mut part.text, &RecordingLine::Tenant(index, tenant.clone()));
                 tenants.push(tenant);
             }
             numbers.tenants.insert(number, index);
@@ -142,7 +144,7 @@ impl Collector {
         for (number, volume, tenant) in batch.connections {
             if *connections < CONNECTIONS_MAX {
                 let connection = RecordedConnection { gateway: name.into(), volume, tenant };
-                append(&mut part.text, &Line::Connection(*connections, connection));
+                append(&mut part.text, &RecordingLine::Connection(*connections, connection));
                 numbers.connections.insert(number, *connections);
                 *connections += 1;
             }
@@ -157,7 +159,7 @@ impl Collector {
                 (Some(connection), Some(tenant)) if part.text.len() < TEXT_MAX => {
                     let (connection, tenant) = (*connection, *tenant);
                     let request = RecordedRequest { connection, tenant, ..request };
-                    append(&mut part.text, &Line::Request(request));
+                    append(&mut part.text, &RecordingLine::Request(request));
                     part.requests += 1;
                 }
                 _ => part.lost += 1,
@@ -176,7 +178,7 @@ impl Collector {
     }
 }
 
-fn append(text: &mut String, line: &Line) {
+fn append(text: &mut String, line: &RecordingLine) {
     // A string takes everything.
     let _ = writeln!(text, "{line}");
 }

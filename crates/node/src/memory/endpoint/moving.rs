@@ -5,7 +5,7 @@ use tidegate_model::Span;
 use tidegate_onesided::data_node::ToClient;
 use tidegate_proto::data_node::Notice;
 
-use super::super::host::remake::Store;
+use super::super::host::remake::RemadeStore;
 use super::{ClientConnection, Endpoint, MOVE_MAX, RNIC_WAIT};
 
 impl Endpoint {
@@ -80,7 +80,7 @@ impl Endpoint {
                 tracing::warn!("the node's own RNIC reaches the memory again; clients reconnect");
             }
             Ok(store) => {
-                if let Store::Emptied(structure) = store {
+                if let RemadeStore::Emptied(structure) = store {
                     tracing::error!("{structure} was damaged, so the store is empty");
                     let took = self.clock.now().since(started);
                     self.host.remade(structure, store, took);
@@ -129,7 +129,7 @@ impl Endpoint {
             Ok(store) => {
                 let took = self.clock.now().since(started);
                 let took_ms = took.0 / Span::MILLISECOND.0;
-                let is_store_kept = store == Store::Kept;
+                let is_store_kept = store == RemadeStore::Kept;
                 tracing::error!(
                     took_ms,
                     is_store_kept,
