@@ -39,6 +39,7 @@ use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_onesided::one_sided::{BufferPosition, Lost, Operation, RemoteMemory as _};
 use tidegate_onesided::session_slots::{self, SlotDenied};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
+use tidegate_proto::session::version::VersionMismatch;
 
 use super::StartError;
 use super::headroom;
@@ -334,13 +335,8 @@ impl Host {
         identity: &ClientIdentity,
         hello: &Hello,
     ) -> Result<(Welcome, Arc<Region>), Denied> {
-        if hello.version != VERSION {
-            return Err(Denied::Refused(format!(
-                "the client speaks version {} and this data node version {VERSION}; run both from \
-                 the same release of Tidegate",
-                hello.version
-            )));
-        }
+        VersionMismatch::check(("client", hello.version), ("data node", VERSION))
+            .map_err(|mismatch| Denied::Refused(mismatch.to_string()))?;
         let inner = &mut *lock(&self.inner);
         inner.damaged = inner.damaged.or_else(|| inner.inspector.check(&inner.monitor));
         if inner.damaged.is_some() {
@@ -685,7 +681,7 @@ mod tests {
         let error = try_open(hello("b", 200), 7).unwrap_err();
         assert!(error.contains("and the node can do 1000; lower them by 100"), "{error}");
         let old = Hello { version: VERSION + 1, ..hello("a", 0) };
-        assert!(try_open(old, 7).unwrap_err().contains("from the same release"));
+        assert!(try_open(old, 7).unwrap_err().contains("run the same release on both"));
         let bare = || Hello { is_bare: true, ..hello("", 0) };
         assert_eq!(try_open(bare(), 0), Ok(None));
         assert!(try_open(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
