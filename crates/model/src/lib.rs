@@ -31,8 +31,8 @@ pub use discipline::Discipline;
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
 pub use id::{
-    ContextId, DataNodeId, GatewayId, NodeId, PartNumber, PeriodNumber, StageId, TenantId,
-    TenantIndex,
+    ContextId, DataNodeId, GatewayId, NodeId, PartNumber, PeriodNumber, SessionSlot, StageId,
+    TenantId, TenantIndex,
 };
 pub use operation::{Operation, OperationSet};
 pub use origin::Origin;

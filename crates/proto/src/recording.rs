@@ -57,7 +57,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::operation::OPERATIONS;
-use tidegate_model::{Operation, Span};
+use tidegate_model::{Operation, Span, TenantId};
 
 pub mod collector;
 
@@ -101,23 +101,42 @@ pub struct RecordedConnection {
     pub tenant: String,
 }
 
-/// A request that was answered.
+/// A tenant of a recording: the index of its line among those of tenants, counting from zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedTenant(pub u16);
+
+impl RecordedTenant {
+    /// The index in the recording's list.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A request that was answered. `T` is how its tenant is numbered: in a recording, or at a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedRequest {
+pub struct RecordedRequest<T = RecordedTenant> {
     /// When the gateway had read it, in nanoseconds from the beginning.
     pub at_ns: u64,
     /// How long the answer took from then.
     pub latency_ns: u64,
     /// The number of its connection.
     pub connection: u32,
-    /// The number of its tenant.
-    pub tenant: u16,
+    /// Its tenant.
+    pub tenant: T,
     /// The operation.
     pub operation: Operation,
     /// The bytes of its range; zero for a flush.
     pub bytes: u32,
     /// Its offset in the volume, modulo one row of stripes.
     pub position: u64,
+}
+
+impl<T> RecordedRequest<T> {
+    /// The same request under the numbers of another list.
+    pub(crate) fn renumbered<U>(self, connection: u32, tenant: U) -> RecordedRequest<U> {
+        let Self { at_ns, latency_ns, operation, bytes, position, .. } = self;
+        RecordedRequest { at_ns, latency_ns, connection, tenant, operation, bytes, position }
+    }
 }
 
 /// The requests that a gateway has recorded since its last answer.
@@ -131,12 +150,12 @@ pub struct Batch {
     pub lost: u64,
     /// Requests since the last answer that failed.
     pub failed: u64,
-    /// The names of the tenants of new numbers.
-    pub tenants: Vec<(u16, String)>,
+    /// The names of tenants that had no request before.
+    pub tenants: Vec<(TenantId, String)>,
     /// New connections: number, volume, and the tenant of requests without a rule.
     pub connections: Vec<(u32, String, String)>,
     /// The requests.
-    pub requests: Vec<RecordedRequest>,
+    pub requests: Vec<RecordedRequest<TenantId>>,
 }
 
 /// How a recording ended.
@@ -156,7 +175,7 @@ pub enum RecordingLine {
     /// The first one.
     Title,
     /// The name of the next tenant.
-    Tenant(u16, String),
+    Tenant(RecordedTenant, String),
     /// The next connection.
     Connection(u32, RecordedConnection),
     /// A request.
@@ -170,14 +189,14 @@ impl fmt::Display for RecordingLine {
         let name = |name: &String| if name.is_empty() { NO_TENANT.into() } else { name.clone() };
         match self {
             Self::Title => write!(f, "{TITLE}{FORMAT}"),
-            Self::Tenant(number, tenant) => write!(f, "tenant {number} {}", name(tenant)),
+            Self::Tenant(number, tenant) => write!(f, "tenant {} {}", number.0, name(tenant)),
             Self::Connection(number, RecordedConnection { gateway, volume, tenant }) => {
                 write!(f, "connection {number} {gateway} {volume} {}", name(tenant))
             }
             Self::Request(request) => {
                 let RecordedRequest { at_ns, latency_ns, connection, tenant, .. } = request;
                 let RecordedRequest { operation, bytes, position, .. } = request;
-                write!(f, "{at_ns} {latency_ns} {connection} {tenant} ")?;
+                write!(f, "{at_ns} {latency_ns} {connection} {} ", tenant.0)?;
                 write!(f, "{operation} {bytes} {position}")
             }
             Self::End(End { span_ns, lost, failed }) => write!(f, "end {span_ns} {lost} {failed}"),
@@ -335,7 +354,7 @@ impl Parser {
         let number = next("tenant", number, self.tenants, u16::MAX.into())?;
         let name = name_or_none(name)?;
         self.tenants += 1;
-        Ok(RecordingLine::Tenant(number as u16, name))
+        Ok(RecordingLine::Tenant(RecordedTenant(number as u16), name))
     }
 
     fn connection(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
@@ -358,7 +377,7 @@ impl Parser {
             at_ns: number("AT", at, SPAN_MAX.0)?,
             latency_ns: number("LATENCY", latency, SPAN_MAX.0)?,
             connection: introduced("connection", connection, self.connections)?,
-            tenant: introduced("tenant", tenant, self.tenants)? as u16,
+            tenant: RecordedTenant(introduced("tenant", tenant, self.tenants)? as u16),
             operation: *operation,
             bytes: number("BYTES", bytes, bytes_max(*operation).into())? as u32,
             position: number("POSITION", position, u64::MAX)?,

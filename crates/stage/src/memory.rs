@@ -56,7 +56,7 @@ use std::sync::Arc;
 use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::region::Region;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::data_node::{SessionSlot, Welcome};
+use tidegate_onesided::data_node::{SlotParameters, Welcome};
 use tidegate_onesided::haechi::{port, region_layout};
 use tidegate_onesided::kv::{self, Client, LayoutError, OpenError};
 use tidegate_onesided::one_sided::Lost;
@@ -306,7 +306,7 @@ impl Connection {
     }
 
     /// The session slot and its parameters; none without one.
-    pub fn session_slot(&self) -> Option<&SessionSlot> {
+    pub fn session_slot(&self) -> Option<&SlotParameters> {
         self.welcome.session_slot.as_ref()
     }
 

@@ -15,10 +15,10 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{GatewayId, Time};
+use tidegate_model::{GatewayId, TenantId, Time};
 
 use super::{
-    Batch, CONNECTIONS_MAX, End, LEASE, RecordedConnection, RecordedRequest, RecordingLine,
+    Batch, CONNECTIONS_MAX, End, LEASE, RecordedConnection, RecordedTenant, RecordingLine,
 };
 
 /// The most bytes of lines that wait for the operator: a second of half a million requests.
@@ -63,7 +63,7 @@ pub enum CollectError {
 /// The numbers of the recording for those of a gateway.
 #[derive(Debug, Default)]
 struct GatewayNumbers {
-    tenants: BTreeMap<u16, u16>,
+    tenants: BTreeMap<TenantId, RecordedTenant>,
     connections: BTreeMap<u32, u32>,
 }
 
@@ -134,7 +134,7 @@ impl Collector {
         let numbers = gateways.entry(gateway).or_default();
         for (number, tenant) in batch.tenants {
             let known = tenants.iter().position(|known| *known == tenant);
-            let index = known.unwrap_or(tenants.len()) as u16;
+            let index = RecordedTenant(known.unwrap_or(tenants.len()) as u16);
             if known.is_none() {
                 append(&mut part.text, &RecordingLine::Tenant(index, tenant.clone()));
                 tenants.push(tenant);
@@ -157,8 +157,7 @@ impl Collector {
             let tenant = numbers.tenants.get(&request.tenant);
             match (connection, tenant) {
                 (Some(connection), Some(tenant)) if part.text.len() < TEXT_MAX => {
-                    let (connection, tenant) = (*connection, *tenant);
-                    let request = RecordedRequest { connection, tenant, ..request };
+                    let request = request.renumbered(*connection, *tenant);
                     append(&mut part.text, &RecordingLine::Request(request));
                     part.requests += 1;
                 }
@@ -189,7 +188,7 @@ mod tests {
     use alloc::vec;
     use tidegate_model::{Operation, Span};
 
-    use crate::recording::Parser;
+    use crate::recording::{Parser, RecordedRequest};
 
     fn at(seconds: u64) -> Time {
         Time::ZERO.after(Span(seconds * Span::SECOND.0))
@@ -200,7 +199,7 @@ mod tests {
             at_ns: 5,
             latency_ns: 7,
             connection: 40,
-            tenant: 9,
+            tenant: TenantId(9),
             operation: Operation::Write,
             bytes: 512,
             position: 0,
@@ -210,7 +209,7 @@ mod tests {
             span_ns: 20,
             lost: 1,
             failed: 2,
-            tenants: vec![(9, "oltp".into())],
+            tenants: vec![(TenantId(9), "oltp".into())],
             connections: vec![(40, "db".into(), String::new())],
             requests: vec![request; count],
         }

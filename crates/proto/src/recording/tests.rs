@@ -26,7 +26,7 @@ fn what_is_written_is_what_was_read() {
     let lines = read(RECORDING).unwrap();
     let written: Vec<String> = lines.iter().map(RecordingLine::to_string).collect();
     assert_eq!(written.join("\n"), RECORDING);
-    assert_eq!(lines[2], RecordingLine::Tenant(1, String::new()));
+    assert_eq!(lines[2], RecordingLine::Tenant(RecordedTenant(1), String::new()));
     assert_eq!(lines[6], RecordingLine::End(End { span_ns: 30_000_000_000, lost: 2, failed: 1 }));
 }
 
@@ -83,7 +83,7 @@ proptest! {
         (bytes, position) in any::<(u32, u64)>(),
     ) {
         let mut parser = Parser { lines: 1, tenants: 3, connections: 3, has_ended: false };
-        let operation = OPERATIONS[operation].0;
+        let (operation, tenant) = (OPERATIONS[operation].0, RecordedTenant(tenant));
         let bytes = bytes.min(bytes_max(operation));
         let line = RecordingLine::Request(RecordedRequest {
             at_ns, latency_ns, connection, tenant, operation, bytes, position,

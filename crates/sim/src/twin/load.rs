@@ -10,7 +10,8 @@ use std::io::{self, BufRead, Read};
 
 use tidegate_model::{Operation, Span, Time};
 use tidegate_proto::recording::{
-    LINE_MAX, Parser, RecordedConnection, RecordedRequest, RecordingError, RecordingLine,
+    LINE_MAX, Parser, RecordedConnection, RecordedRequest, RecordedTenant, RecordingError,
+    RecordingLine,
 };
 
 /// How soon a client that waits for an answer asks again: a round trip in a data centre and a
@@ -57,7 +58,7 @@ pub(super) struct ConnectionLoad {
 pub(super) struct LoadRequest {
     pub(super) at: Time,
     pub(super) latency: Span,
-    pub(super) tenant: u16,
+    pub(super) tenant: RecordedTenant,
     pub(super) operation: Operation,
     pub(super) bytes: u32,
     pub(super) position: u64,

@@ -1,7 +1,7 @@
 //! Moves of all clients to other memory: one client has to be shut out, the memory is damaged,
 //! blocks run low and must not be swept, or the node's own RNIC has lost the memory.
 
-use tidegate_model::Span;
+use tidegate_model::{SessionSlot, Span};
 use tidegate_onesided::data_node::ToClient;
 use tidegate_proto::data_node::Notice;
 
@@ -27,7 +27,7 @@ impl Endpoint {
     }
 
     /// Shuts out the client of a session slot: by its RNIC, or else by moving away from it.
-    pub(super) fn fence(&mut self, session_slot: u16) {
+    pub(super) fn fence(&mut self, session_slot: SessionSlot) {
         let client = self
             .connections
             .iter()
