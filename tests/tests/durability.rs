@@ -113,8 +113,8 @@ impl Cluster {
     fn start_node(&mut self, number: usize) {
         let name = format!("n{number}");
         let store = match self.in_memory == Some(number) {
-            true => node::Store::Memory { capacity: Bytes::MAX },
-            false => node::Store::Faulty { disk: self.disks[number].clone() },
+            true => node::StoreConfig::Memory { capacity: Bytes::MAX },
+            false => node::StoreConfig::Faulty { disk: self.disks[number].clone() },
         };
         let listen = Some(Address::Unix(self.socket(&name)));
         let config = node::Config { listen, workers: 1, ..node::Config::new(name, store) };
@@ -125,7 +125,7 @@ impl Cluster {
         let there = |number: usize| {
             let name = format!("n{number}");
             let way = Address::Unix(self.socket(&format!("p{number}"))).into();
-            gateway::Node::There { name, way }
+            gateway::NodeLocation::There { name, way }
         };
         let nodes: Vec<_> = (0..NODES).map(there).collect();
         let volume = Volume {

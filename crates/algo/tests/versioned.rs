@@ -19,11 +19,11 @@ use alloc::collections::BTreeSet;
 use loom::sync::Arc;
 use loom::thread;
 use sync::{AtomicU64, Ordering};
-use versioned::{Buffer, ChangeResult, Head, Operations, Versioned};
+use versioned::{ChangeResult, Head, Operations, Versioned, VersionedBuffer};
 
 struct Memory<const W: usize> {
     heads: Vec<Head>,
-    buffers: Vec<Buffer<W>>,
+    buffers: Vec<VersionedBuffer<W>>,
     writers: Vec<Operations>,
 }
 
@@ -31,7 +31,7 @@ impl<const W: usize> Memory<W> {
     fn new(heads: usize, writers: usize) -> Arc<Self> {
         Arc::new(Self {
             heads: (0..heads).map(|_| Head::default()).collect(),
-            buffers: (0..heads + writers).map(|_| Buffer::default()).collect(),
+            buffers: (0..heads + writers).map(|_| VersionedBuffer::default()).collect(),
             writers: (0..writers).map(|_| Operations::default()).collect(),
         })
     }

@@ -17,7 +17,7 @@ use crate::status::{
 /// A request with content.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Request {
+pub struct LayeredRequest {
     /// sizeof(tidegate_request).
     pub size: usize,
     /// One of TIDEGATE_READ to TIDEGATE_SCAN.
@@ -29,7 +29,7 @@ pub struct Request {
 }
 
 // SAFETY: it begins with its size, and consists of integers and pointers.
-unsafe impl Versioned for Request {
+unsafe impl Versioned for LayeredRequest {
     const NAME: &'static str = "tidegate_request";
 }
 
@@ -103,7 +103,7 @@ pub extern "C" fn tidegate_bound(length: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_write(
     stage: *const StageHandle,
-    request: *const Request,
+    request: *const LayeredRequest,
     content: Bytes,
     associated: Bytes,
     buffer: Buffer,

@@ -91,7 +91,7 @@ fn problem(at: &str, error: &Error) -> Problem {
             TIDEGATE_UNREACHABLE
         }
         Error::Refused(_) => TIDEGATE_NOT_ADMITTED,
-        Error::Version { .. } | Error::Store(LayoutError::Version { .. }) => TIDEGATE_OTHER_VERSION,
+        Error::Version(_) | Error::Store(LayoutError::Version { .. }) => TIDEGATE_OTHER_VERSION,
         Error::Store(_) | Error::Corrupt => TIDEGATE_DAMAGED,
         Error::Memory(_) => TIDEGATE_SYSTEM,
         Error::Full | Error::Crowded => TIDEGATE_FULL,

@@ -176,8 +176,13 @@ fn written(open: &Open, content: &[u8], pointer: &[u8], capacity: usize) -> Resu
     }
 }
 
-fn request() -> Request {
-    Request { size: size_of::<Request>(), operation: TIDEGATE_PUT, reserved: 0, path: null() }
+fn request() -> LayeredRequest {
+    LayeredRequest {
+        size: size_of::<LayeredRequest>(),
+        operation: TIDEGATE_PUT,
+        reserved: 0,
+        path: null(),
+    }
 }
 
 /// Reads what was written.

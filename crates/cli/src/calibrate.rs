@@ -23,7 +23,7 @@ use std::{io, thread};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use tidegate_algo::concurrent::histogram::{Histogram, percentile};
+use tidegate_algo::concurrent::histogram::Histogram;
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -283,8 +283,8 @@ impl Bed<'_> {
             took = self.clock.now().since(counted_from);
             Ok(())
         })?;
-        let times = run.times.sparse();
-        let time = |percent| percentile(&times, percent).unwrap_or(Span::ZERO);
+        let times = run.times.counts();
+        let time = |percent| times.percentile(percent).unwrap_or(Span::ZERO);
         let rate = u128::from(operations) * u128::from(Span::SECOND.0) / u128::from(took.0.max(1));
         let p99 = time(99.0);
         Ok(Reached {

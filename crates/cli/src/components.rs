@@ -116,10 +116,10 @@ impl Components {
         &self,
         context: &StartContext<'_>,
         guard: Option<&Guard>,
-    ) -> Result<Vec<gateway::Node>, Failure> {
+    ) -> Result<Vec<gateway::NodeLocation>, Failure> {
         let service = |node: &cluster::Node| {
             if let Some((_, running)) = self.nodes.iter().find(|(name, _)| *name == node.name) {
-                return Ok(gateway::Node::Here(running.service()));
+                return Ok(gateway::NodeLocation::Here(running.service()));
             }
             let Some(address) = &node.address else {
                 let what = format!("node {} is not in this process and has no address", node.name);
@@ -127,7 +127,7 @@ impl Components {
                 return Err(Failure::new(Code::Invalid, what).help(help));
             };
             let way = way(resolved(address, context.base)?, guard, &node.name);
-            Ok(gateway::Node::There { name: node.name.clone(), way })
+            Ok(gateway::NodeLocation::There { name: node.name.clone(), way })
         };
         context.cluster.nodes.iter().map(service).collect()
     }
@@ -232,10 +232,10 @@ fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
 
 /// Whether other users could put something else in the place of a store. A store that does not
 /// exist yet is reported by the code that opens it; the folders on the way are checked by then.
-fn trusted(store: &node::Store) -> Result<(), TrustError> {
+fn trusted(store: &node::StoreConfig) -> Result<(), TrustError> {
     let found = match store {
-        node::Store::Directory { path, .. } => Folder::open(path, Purpose::Private).map(drop),
-        node::Store::Device { path, .. } => trusted::open(path, Access::Read).map(drop),
+        node::StoreConfig::Directory { path, .. } => Folder::open(path, Purpose::Private).map(drop),
+        node::StoreConfig::Device { path, .. } => trusted::open(path, Access::Read).map(drop),
         _ => Ok(()),
     };
     match found {
@@ -253,10 +253,14 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
     let node = &cluster.nodes[number];
     let id = NodeId(u16::try_from(number).unwrap_or(u16::MAX));
     let store = match &node.store {
-        Store::Directory(path) => node::Store::Directory { path: base.join(path) },
-        Store::Device { path, size } => node::Store::Device { path: base.join(path), size: *size },
-        Store::Memory => node::Store::Memory { capacity: memory_size(cluster, id) },
-        Store::Memcached(address) => node::Store::Memcached { address: resolved(address, base)? },
+        Store::Directory(path) => node::StoreConfig::Directory { path: base.join(path) },
+        Store::Device { path, size } => {
+            node::StoreConfig::Device { path: base.join(path), size: *size }
+        }
+        Store::Memory => node::StoreConfig::Memory { capacity: memory_size(cluster, id) },
+        Store::Memcached(address) => {
+            node::StoreConfig::Memcached { address: resolved(address, base)? }
+        }
     };
     let listen = node.address.as_ref().map(|address| resolved(address, base)).transpose()?;
     let speed = node.model.map(|DeviceModel { rate, variance_permille }| {

@@ -111,7 +111,7 @@ pub fn failed(at: &Path, error: Error) -> Failure {
 /// The error in one sentence, with the way to mend it behind a semicolon, and its exit code.
 pub fn sentence(at: &Path, error: &Error) -> (Code, String) {
     let (code, named) = match error {
-        Error::Unreachable(_) | Error::Version { .. } | Error::Gone | Error::Outside(_) => {
+        Error::Unreachable(_) | Error::Version(_) | Error::Gone | Error::Outside(_) => {
             (Code::Unreachable, true)
         }
         Error::Operation(_) => (Code::Usage, false),

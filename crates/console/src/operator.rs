@@ -9,6 +9,7 @@ use tidegate_fabric::unix::MessageLink;
 use tidegate_model::Span;
 use tidegate_proto::message::{Hello, OperatorRequest, Reply, VERSION};
 use tidegate_proto::pages::Pages;
+use tidegate_proto::session::version::VersionMismatch;
 
 use crate::failure::{Code, Failure};
 
@@ -64,10 +65,13 @@ impl Operator {
             // An answer that is put together is a whole one.
             Reply::Json(text) | Reply::Page(text) => Ok(text),
             Reply::Error { code, message } => Err(Failure::quoted(Code::Other(code), &message)),
-            Reply::Refused { version, reason } if version != VERSION => {
-                Err(Failure::quoted(Code::Unreachable, &reason))
+            Reply::Refused { version, reason } => {
+                VersionMismatch::check(("controller", version), ("command line", VERSION))
+                    .map_err(|mismatch| {
+                        Failure::quoted(Code::Unreachable, &mismatch.to_string())
+                    })?;
+                Err(Failure::quoted(Code::Failure, &reason))
             }
-            Reply::Refused { reason, .. } => Err(Failure::quoted(Code::Failure, &reason)),
         }
     }
 

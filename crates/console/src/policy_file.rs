@@ -10,7 +10,7 @@ use miette::LabeledSpan;
 use nix::unistd::{Uid, User};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use tidegate_algo::allocation::admission::Refusal;
+use tidegate_algo::allocation::admission::AdmissionRefusal;
 use tidegate_model::Policy;
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{Infeasible, Whole};
@@ -68,10 +68,10 @@ impl PolicyFile {
     }
 
     /// The failure for a policy that was not admitted, beside a cluster if there is one.
-    pub fn refused(&self, cluster: Option<&ClusterFile>, refusal: &Refusal) -> Failure {
+    pub fn refused(&self, cluster: Option<&ClusterFile>, refusal: &AdmissionRefusal) -> Failure {
         match (refusal, cluster) {
-            (Refusal::Infeasible(error), _) => self.infeasible(error),
-            (Refusal::Shortage(shortage), Some(cluster)) => cluster.infeasible(shortage),
+            (AdmissionRefusal::Infeasible(error), _) => self.infeasible(error),
+            (AdmissionRefusal::Shortage(shortage), Some(cluster)) => cluster.infeasible(shortage),
             (refusal, _) => Failure::quoted(Code::Infeasible, &refusal.to_string()),
         }
     }

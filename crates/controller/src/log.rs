@@ -140,7 +140,7 @@ fn log_at_data_node(event: &Event) {
             tracing::warn!(
                 node,
                 tenant,
-                "seat" = session_slot,
+                "seat" = session_slot.0,
                 issued,
                 tokens,
                 "client overstepped, and is shut out"
@@ -150,12 +150,12 @@ fn log_at_data_node(event: &Event) {
             tracing::warn!(
                 node,
                 tenant,
-                "seat" = session_slot,
+                "seat" = session_slot.0,
                 "client was silent, and is shut out"
             );
         }
         Event::ReservationUnused { node, tenant, session_slot, periods } => {
-            tracing::info!(node, tenant, "seat" = session_slot, periods, "reservation not used");
+            tracing::info!(node, tenant, "seat" = session_slot.0, periods, "reservation not used");
         }
         Event::MemoryMoved { node, took_ns } => tracing::info!(node, took_ns, "memory moved"),
         Event::MemoryDamaged { node, structure, is_store_kept, took_ns } => {

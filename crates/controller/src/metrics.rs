@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_model::{Rule, gate};
+use tidegate_model::{WaitRule, gate};
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus,
 };
@@ -112,7 +112,7 @@ fn encode_cluster(encoder: &mut DescriptorEncoder<'_>, cluster: &ClusterStatus) 
     tables::TENANT_AT_NODE.encode(encoder, at_nodes.clone())?;
     let waits = at_nodes.flat_map(|([node, tenant], there)| {
         let waits = &there.waits;
-        Rule::ALL.map(|rule| ([node, tenant, rule.name()], waits.of(rule)))
+        WaitRule::ALL.map(|rule| ([node, tenant, rule.name()], waits.of(rule)))
     });
     let waits: Vec<_> = waits.collect();
     tables::WAIT_AT_NODE.encode(encoder, waits.iter().map(|(labels, wait)| (*labels, wait)))?;

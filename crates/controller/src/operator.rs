@@ -7,6 +7,7 @@ use tidegate_fabric::stream::Stream;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{OperatorRequest, Reply, VERSION};
 use tidegate_proto::pages;
+use tidegate_proto::session::version::VersionMismatch;
 use tokio::io::Interest;
 
 use crate::peer_link::{read, ready};
@@ -55,11 +56,9 @@ pub(crate) async fn attend(
 }
 
 fn refusal(version: u16, is_allowed: bool) -> Option<String> {
-    if version != VERSION {
-        return Some(format!(
-            "the command line speaks version {version} of the protocol and this controller \
-             version {VERSION}; run both from the same release of Tidegate"
-        ));
+    let peer = ("command line", version);
+    if let Err(mismatch) = VersionMismatch::check(peer, ("controller", VERSION)) {
+        return Some(mismatch.to_string());
     }
     let reason = "only root and the controller's own user may ask or instruct it";
     (!is_allowed).then(|| reason.to_owned())

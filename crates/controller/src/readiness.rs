@@ -12,7 +12,7 @@ use tidegate_proto::cluster::status::{ClusterStatus, NodeStatus};
 pub(crate) fn unserved(status: &ClusterStatus, cluster: &Cluster) -> Vec<String> {
     let mut reasons = Vec::new();
     for node in &status.nodes {
-        let served = on_node(cluster, NodeId(node.id));
+        let served = on_node(cluster, node.id);
         if let Some(reason) = reason(node).filter(|_| !served.is_empty()) {
             reasons.push(format!("{reason}; it serves {}", served.join(", ")));
         }
@@ -73,8 +73,8 @@ mod tests {
                        { name = "keys", memcached = "127.0.0.1:0" }]
         "#;
         let cluster = Cluster::parse(text).unwrap();
-        let node = |(id, node): (u16, &tidegate_model::cluster::Node)| NodeStatus {
-            id,
+        let node = |(id, node): (usize, &tidegate_model::cluster::Node)| NodeStatus {
+            id: NodeId::at(id),
             name: node.name.clone(),
             is_connected: true,
             ..NodeStatus::default()

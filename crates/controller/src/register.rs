@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_algo::allocation::admission::{self, Refusal};
+use tidegate_algo::allocation::admission::{self, AdmissionRefusal};
 use tidegate_fabric::clock::unix_ms;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
@@ -35,7 +35,7 @@ pub(crate) enum ApplyError {
     #[error("{from}: {error}")]
     Invalid { from: String, error: PolicyError },
     #[error("{from}: {error}")]
-    Refused { from: String, error: Refusal },
+    Refused { from: String, error: AdmissionRefusal },
     #[error(transparent)]
     Put(#[from] PutError),
     #[error(transparent)]

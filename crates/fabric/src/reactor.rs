@@ -44,22 +44,22 @@ const WAIT_MAX: usize = 64;
 const WAKE_TOKEN: u64 = u64::MAX;
 
 /// A descriptor that a reactor waits for.
-pub trait Source: AsFd {
+pub trait EventSource: AsFd {
     /// The stream that it is, if it is one. An encrypted one has events of its own.
     fn stream(&self) -> Option<&Stream> {
         None
     }
 }
 
-impl Source for Stream {
+impl EventSource for Stream {
     fn stream(&self) -> Option<&Stream> {
         Some(self)
     }
 }
 
-impl Source for Listener {}
-impl Source for OwnedFd {}
-impl Source for UnixStream {}
+impl EventSource for Listener {}
+impl EventSource for OwnedFd {}
+impl EventSource for UnixStream {}
 
 /// Adds descriptors to a worker's reactor, from any thread. Plain ones only: streams with TLS are
 /// their worker's.
@@ -147,7 +147,7 @@ impl<T> Reactor<T> {
     ///
     /// # Panics
     /// If `token` is `u64::MAX`.
-    pub fn add(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn add(&self, source: &impl EventSource, token: u64, interest: Interest) -> io::Result<()> {
         match source.stream().and_then(Stream::tls) {
             Some(stream) => stream.register(&self.registrar.events, token, interest),
             None => self.registrar.add(source, token, interest),
@@ -171,7 +171,12 @@ impl<T> Reactor<T> {
     ///
     /// # Errors
     /// If it is not.
-    pub fn change(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn change(
+        &self,
+        source: &impl EventSource,
+        token: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
         match source.stream().and_then(Stream::tls) {
             Some(stream) => {
                 stream.change(interest);
@@ -185,7 +190,7 @@ impl<T> Reactor<T> {
     ///
     /// # Errors
     /// If it is not here.
-    pub fn remove(&self, source: &impl Source) -> io::Result<()> {
+    pub fn remove(&self, source: &impl EventSource) -> io::Result<()> {
         if let Some(stream) = source.stream().and_then(Stream::tls) {
             stream.deregister();
         }

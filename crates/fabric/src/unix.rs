@@ -13,7 +13,7 @@ use tidegate_proto::codec::{self, Decoder};
 
 use crate::clock;
 #[cfg(feature = "cluster")]
-use crate::reactor::Source;
+use crate::reactor::EventSource;
 use crate::stream::Stream;
 
 /// Bytes that may wait for a peer that does not read, besides its longest message twice. A stage's
@@ -162,7 +162,7 @@ impl<In: DeserializeOwned> From<Stream> for MessageLink<In> {
 }
 
 #[cfg(feature = "cluster")]
-impl<In> Source for MessageLink<In> {
+impl<In> EventSource for MessageLink<In> {
     fn stream(&self) -> Option<&Stream> {
         Some(&self.stream)
     }

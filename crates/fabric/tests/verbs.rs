@@ -29,7 +29,7 @@ use tidegate_fabric::memory::verbs::{
 };
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::MessageLink;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_onesided::one_sided::{
@@ -326,7 +326,7 @@ const PARAMETERS: SessionParameters =
 const PROFILE: Profile = Profile { mean: 800, deviation: 20, local: 500, increment: 8, history: 5 };
 
 /// Reads a hundred blocks, each of which takes a token.
-fn reads_with_tokens(remote: Verbs, session_slot: u16, clock: impl Fn() -> Time) {
+fn reads_with_tokens(remote: Verbs, session_slot: SessionSlot, clock: impl Fn() -> Time) {
     let window = 16;
     let mut port = Port::new(remote, PARAMETERS, session_slot, window, clock()).unwrap();
     let (mut posted, mut done) = (0, Vec::new());

@@ -10,7 +10,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, JobTimes};
 use tidegate_model::cluster::{Layout, PartRange};
 use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId, Time};
-use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
+use tidegate_proto::gateway::{Gateway, RequestExtent, RequestRefusal, SubRequest};
 
 use crate::volumes::VolumeIndex;
 
@@ -140,8 +140,10 @@ impl InFlight {
         let ticket = self.next_ticket();
         let sub_requests = match self.gateway.on_request(ticket, layout, extent) {
             Ok(sub_requests) => sub_requests,
-            Err(Refusal::TooMany) => return Err((request, Fault::Io)),
-            Err(Refusal::OutOfRange | Refusal::TooLarge) => return Err((request, Fault::Invalid)),
+            Err(RequestRefusal::TooMany) => return Err((request, Fault::Io)),
+            Err(RequestRefusal::OutOfRange | RequestRefusal::TooLarge) => {
+                return Err((request, Fault::Invalid));
+            }
         };
         let is_whole = sub_requests.len() == 1;
         let (volume, tag) = (request.volume, tag(&request));

@@ -39,7 +39,7 @@ mod volumes;
 mod worker;
 
 pub use config::{Config, Limits, ListenerTls, StartError};
-pub use nodes::Node;
+pub use nodes::NodeLocation;
 pub use parts::PartError;
 pub use running::{Running, start};
 pub use tidegate_proto::stats::message::{AnsweredRequests, GatewayCounts};

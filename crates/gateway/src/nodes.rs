@@ -38,7 +38,7 @@ use crate::volumes::VolumeIndex;
 
 /// Where a node is.
 #[derive(Clone)]
-pub enum Node {
+pub enum NodeLocation {
     /// In this process.
     Here(Arc<dyn Service>),
     /// Behind a socket.
@@ -50,7 +50,7 @@ pub enum Node {
     },
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for NodeLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here(_) => f.write_str("Here"),
@@ -59,7 +59,7 @@ impl fmt::Debug for Node {
     }
 }
 
-impl Node {
+impl NodeLocation {
     /// For people.
     pub(crate) fn label(&self) -> String {
         match self {
@@ -94,7 +94,7 @@ struct BlockedJob {
 pub(crate) struct Nodes {
     /// When the worker woke up, or took completed jobs, last: the arrival of requests.
     pub(crate) now: Time,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeLocation>,
     patience: Span,
     dscp: bool,
     identities: Arc<Identities>,
@@ -155,20 +155,20 @@ impl Nodes {
     /// Opens all parts of all volumes, at their indexes in `nodes`. Parts of nodes behind sockets
     /// are opened when the link is up; jobs wait for that up to the time limit.
     pub(crate) fn open(
-        nodes: &[Node],
+        nodes: &[NodeLocation],
         volumes: &[Vec<(NodeId, Part)>],
         (common, reporter): (&Common, &Reporter),
         reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
         let Common { cost, patience, dscp, identities, barriers } = common.clone();
-        let connection = |(id, node): (NodeId, &Node)| match node {
-            Node::Here(service) => {
+        let connection = |(id, node): (NodeId, &NodeLocation)| match node {
+            NodeLocation::Here(service) => {
                 let sink = NodeSink { message_queue: reactor.message_queue(), node: id };
                 let mut session = service.session(Arc::new(sink));
                 session.attach(reactor.registrar(), token(id, MAIN));
                 NodeConnection::Here(session)
             }
-            Node::There { way, .. } => {
+            NodeLocation::There { way, .. } => {
                 let settings = LinkSettings::new(way.clone(), identities.next());
                 let settings = LinkSettings { patience, is_marked: dscp, ..settings };
                 reporter.add_link(id);
@@ -281,10 +281,10 @@ impl Nodes {
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
         let is_bulk = is_long || (is_data && job.length as usize > LONG);
         let kind = match &self.nodes[location.node.index()] {
-            Node::There { .. } => LinkKind { is_bulk, class: job.tag.class },
+            NodeLocation::There { .. } => LinkKind { is_bulk, class: job.tag.class },
             // In this process nothing is written behind anything, but keys are passed on by the
             // node.
-            Node::Here(_) => {
+            NodeLocation::Here(_) => {
                 LinkKind { is_bulk: is_bulk && job.command == Command::KeyValue, ..MAIN }
             }
         };
@@ -295,7 +295,7 @@ impl Nodes {
     fn new_link(&mut self, node: NodeId, kind: LinkKind) -> Link {
         let main = self.slots[node.index()].main();
         let mut connection = match (&self.nodes[node.index()], &main.connection) {
-            (Node::There { way, .. }, NodeConnection::There(main)) => {
+            (NodeLocation::There { way, .. }, NodeConnection::There(main)) => {
                 let settings = LinkSettings::new(way.clone(), self.identities.next());
                 let (patience, is_marked) = (self.patience, self.dscp);
                 let settings = LinkSettings { patience, kind, is_marked, ..settings };
@@ -305,13 +305,13 @@ impl Nodes {
                 let there = There::new(remote, (node, kind), reporter, parts);
                 NodeConnection::There(Box::new(there))
             }
-            (Node::Here(service), _) => {
+            (NodeLocation::Here(service), _) => {
                 let sink = NodeSink { message_queue: self.message_queue.clone(), node };
                 let mut session = service.session(Arc::new(sink));
                 session.carry_bulk();
                 NodeConnection::Here(session)
             }
-            (Node::There { .. }, NodeConnection::Here(_)) => {
+            (NodeLocation::There { .. }, NodeConnection::Here(_)) => {
                 unreachable!("a node elsewhere has a link")
             }
         };

@@ -144,8 +144,7 @@ impl Log {
             *recorded = Some(Recorded { session, number, tenant: owner.into() });
             self.batch.connections.push((number, volume.into(), owner.into()));
         }
-        let tenant = request.tenant.0;
-        let index = usize::from(tenant);
+        let (tenant, index) = (request.tenant, usize::from(request.tenant.0));
         if self.tenants.len() <= index {
             self.tenants.resize(index + 1, false);
         }
@@ -204,7 +203,7 @@ mod tests {
         add(&recorder, &mut one, Answered { has_failed: true, ..answered(3, 90) });
         let batch = recorder.on_question(Time(150), 7).unwrap();
         assert_eq!((batch.span_ns, batch.failed, batch.lost), (100, 1, 0));
-        assert_eq!(batch.tenants, [(3, "etl".to_owned())]);
+        assert_eq!(batch.tenants, [(TenantId(3), "etl".to_owned())]);
         let numbers: Vec<u32> = batch.connections.iter().map(|(number, ..)| *number).collect();
         assert_eq!(numbers, [0, 1]);
         let times: Vec<_> = batch.requests.iter().map(|it| (it.at_ns, it.latency_ns)).collect();

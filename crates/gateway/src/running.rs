@@ -20,7 +20,7 @@ use crate::in_flight::InFlight;
 use crate::links::Common;
 use crate::memcached;
 use crate::message::Message;
-use crate::nodes::{Node, Nodes};
+use crate::nodes::{NodeLocation, Nodes};
 use crate::owners::Register;
 use crate::parts::PartError;
 use crate::pool::Pool;
@@ -50,14 +50,14 @@ pub struct Running {
 /// is no pool, or a resource of the operating system is missing. No socket is left then. A node
 /// behind a socket may connect later, and where only some volumes are refused the others are
 /// served.
-pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
+pub fn start(config: Config, nodes: &[NodeLocation]) -> Result<Running, StartError> {
     let common = common(&config)?;
     let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, .. } =
         config;
     let _span = tracing::error_span!(parent: None, "gateway", gateway = name).entered();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let threads = workers.max(1);
-    let reachability = Reachability::new(nodes.iter().map(Node::label).collect());
+    let reachability = Reachability::new(nodes.iter().map(NodeLocation::label).collect());
     let names = volumes.iter().filter(|_| !binds.is_empty()).map(|volume| &volume.name[..]);
     let volumes_context = Arc::new(ServerContext::open(&binds, names, (limits, threads))?);
     let (mut ready, mut contexts) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_fabric::stream::{Address, ListenerAccess};
-use tidegate_gateway::Node;
+use tidegate_gateway::NodeLocation;
 use tidegate_gateway::ketama::Server;
 use tidegate_model::{CostModel, NodeId};
 use tidegate_wire::memcached::pipeline::Pipeline;
@@ -238,7 +238,7 @@ fn the_daemons_answer_as_one_server_does() {
 fn node_before(server: &Memcached) -> tidegate_node::Running {
     drop(server.connect());
     let address = Address::Unix(server.socket.clone());
-    let store = tidegate_node::Store::Memcached { address };
+    let store = tidegate_node::StoreConfig::Memcached { address };
     let listen = Some(Address::Unix(server.socket.with_extension("node")));
     let config = tidegate_node::Config { listen, ..tidegate_node::Config::new("node", store) };
     tidegate_node::start(config).unwrap()
@@ -274,8 +274,10 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
     };
     // One in this process, and all others behind sockets.
     let node = |(number, node): (usize, &tidegate_node::Running)| match number {
-        0 => Node::Here(node.service()),
-        _ => Node::There { name: "far".into(), way: node.address().unwrap().clone().into() },
+        0 => NodeLocation::Here(node.service()),
+        _ => {
+            NodeLocation::There { name: "far".into(), way: node.address().unwrap().clone().into() }
+        }
     };
     let nodes: Vec<_> = nodes.iter().enumerate().map(node).collect();
     tidegate_gateway::start(config, &nodes).unwrap()

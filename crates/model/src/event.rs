@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::discipline::Discipline;
 use crate::gate::Throughput;
-use crate::id::{PeriodNumber, StageId};
+use crate::id::{PeriodNumber, SessionSlot, StageId};
 
 /// The reason of a disconnect that the peer had announced.
 pub const DISCONNECTED: &str = "disconnected";
@@ -144,7 +144,7 @@ pub enum Event {
         tenant: String,
         /// Its session slot.
         #[serde(rename = "seat")]
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// Operations done and under way in the period.
         issued_operations: u64,
         /// Operations that it had tokens for.
@@ -158,7 +158,7 @@ pub enum Event {
         tenant: String,
         /// Its session slot.
         #[serde(rename = "seat")]
-        session_slot: u16,
+        session_slot: SessionSlot,
     },
     /// A client of a data node has not used its reservation, which may be too large.
     ReservationUnused {
@@ -168,7 +168,7 @@ pub enum Event {
         tenant: String,
         /// Its session slot.
         #[serde(rename = "seat")]
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// In so many periods.
         periods: u32,
     },

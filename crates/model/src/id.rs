@@ -77,6 +77,10 @@ index!(
     /// One gateway: its index in the cluster file, counting from zero.
     GatewayId
 );
+index!(
+    /// One session slot of a data node: its index there, counting from zero.
+    SessionSlot
+);
 
 id!(
     /// A part of a volume that is open at a node, as numbered on one connection or by one store.

@@ -31,8 +31,8 @@ pub use discipline::Discipline;
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
 pub use id::{
-    ContextId, DataNodeId, GatewayId, NodeId, PartNumber, PeriodNumber, StageId, TenantId,
-    TenantIndex,
+    ContextId, DataNodeId, GatewayId, NodeId, PartNumber, PeriodNumber, SessionSlot, StageId,
+    TenantId, TenantIndex,
 };
 pub use operation::{Operation, OperationSet};
 pub use origin::Origin;
@@ -41,4 +41,4 @@ pub use tag::{Class, ClassWeights, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
 pub use unix_time::UnixTime;
-pub use waits::{Rule, Waits};
+pub use waits::{WaitRule, Waits};

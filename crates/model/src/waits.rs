@@ -6,9 +6,9 @@
 //! device. Only the node that holds the request knows the rule, and only while it holds it.
 //!
 //! # Model
-//! At each moment each request at a node is held by one [`Rule`]; the time at the device counts for
-//! a rule of its own, [`Rule::Device`]. [`Waits`] are the sums of those times, in which a request
-//! counts as often as it costs: ten requests of one unit that wait for a millisecond are
+//! At each moment each request at a node is held by one [`WaitRule`]; the time at the device counts
+//! for a rule of its own, [`WaitRule::Device`]. [`Waits`] are the sums of those times, in which a
+//! request counts as often as it costs: ten requests of one unit that wait for a millisecond are
 //! 10,000,000 ns. The sums over the units that were served are the mean time of a unit at the node.
 //! The sums over a span of time are the mean number of units that were at the node.
 //!
@@ -29,9 +29,9 @@ mod std {
 
 /// The rule that holds a request at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Rule))]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum WaitRule {
     /// Its tenant's own limit.
     Limit,
     /// Requests of other tenants, which went first by reservation.
@@ -42,7 +42,7 @@ pub enum Rule {
     Device,
 }
 
-impl Rule {
+impl WaitRule {
     /// All of them, in the order in which they are reported.
     pub const ALL: [Self; 4] = [Self::Limit, Self::Reservation, Self::Turn, Self::Device];
 
@@ -63,13 +63,13 @@ impl Rule {
 pub struct Waits {
     /// Units of cost that went to the device.
     pub operations: u64,
-    /// For how long units were held by [`Rule::Limit`], all of them together.
+    /// For how long units were held by [`WaitRule::Limit`], all of them together.
     pub limit_ns: u64,
-    /// The same of [`Rule::Reservation`].
+    /// The same of [`WaitRule::Reservation`].
     pub reservation_ns: u64,
-    /// The same of [`Rule::Turn`].
+    /// The same of [`WaitRule::Turn`].
     pub turn_ns: u64,
-    /// The same of [`Rule::Device`].
+    /// The same of [`WaitRule::Device`].
     pub device_ns: u64,
 }
 
@@ -79,12 +79,12 @@ impl Waits {
         Self { operations: 0, limit_ns: 0, reservation_ns: 0, turn_ns: 0, device_ns: 0 };
 
     /// For how long units were held by `rule`, all of them together.
-    pub const fn of(&self, rule: Rule) -> u64 {
+    pub const fn of(&self, rule: WaitRule) -> u64 {
         match rule {
-            Rule::Limit => self.limit_ns,
-            Rule::Reservation => self.reservation_ns,
-            Rule::Turn => self.turn_ns,
-            Rule::Device => self.device_ns,
+            WaitRule::Limit => self.limit_ns,
+            WaitRule::Reservation => self.reservation_ns,
+            WaitRule::Turn => self.turn_ns,
+            WaitRule::Device => self.device_ns,
         }
     }
 

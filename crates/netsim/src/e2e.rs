@@ -36,5 +36,5 @@ mod simulation;
 
 pub use hops::{Hop, HopMoment};
 pub use outcome::{Amount, E2eReport, Egress, Moment, ServiceReport};
-pub use run::{Input, Progress, Run, run, run_while};
+pub use run::{E2eProgress, Input, Run, run, run_while};
 pub use scenario::{Application, Fabrics, Promises, Scenario, ServerDevice, Storage};

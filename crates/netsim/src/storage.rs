@@ -26,7 +26,7 @@ mod table;
 pub use behind_node::{NodeDrive, NodeDriveEvent};
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{
-    Before, Cache, CellTimes, Channel, Choice, Cleaning, CommandOrder, Geometry, HostInterface,
+    Before, Cache, CellTimes, ChannelBus, Choice, Cleaning, CommandOrder, Geometry, HostInterface,
     HostLinkParameters, Parameters, RoundRobinBurst, SECTOR, Shares,
 };
 pub use ssd::{Completion, Direction, DriveCommand, Ssd, SsdCounters, SsdEvent};

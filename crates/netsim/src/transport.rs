@@ -78,7 +78,9 @@ use tidegate_algo::congestion::qtcp::{Interference, Qtcp};
 use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Class, Rate, Span};
 
-pub use plan::{Aim, Answers, Beginning, CongestionControl, FlowPlan, Limits, Repeat, Sizes};
+pub use plan::{
+    Aim, Answers, Beginning, CongestionControl, FlowPlan, RateParameters, Repeat, Sizes,
+};
 pub use sender::Repeats;
 
 use crate::net::Path;
@@ -367,7 +369,7 @@ impl FlowParameters {
 
 /// The first control state of a flow. Until its first promise, a flow that goes by promises has
 /// none: it is one of DCTCP or DCQCN.
-fn control(plan: &FlowPlan, limits: &Limits, line: Rate) -> Control {
+fn control(plan: &FlowPlan, limits: &RateParameters, line: Rate) -> Control {
     let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
     let depth = match plan.cc {
         CongestionControl::Dctcp => Depth::Even(Dctcp),

@@ -23,7 +23,7 @@ pub struct Config {
     /// The connection settings of the controller; none for a node that serves without promises.
     pub controller: Option<Way>,
     /// The store of the parts.
-    pub store: Store,
+    pub store: StoreConfig,
     /// A folder on another file system, for labels of parts that a directory's file system refuses
     /// after an error. By default none.
     pub fallback: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Config {
 
 /// Where parts are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreConfig {
     /// In memory, up to a total size; lost when the node ends.
     Memory {
         /// The largest sum of all parts.
@@ -93,7 +93,7 @@ pub enum Store {
 impl Config {
     /// A node of this name with this store, without a listener and without a controller; the other
     /// fields have their defaults.
-    pub fn new(name: impl Into<String>, store: Store) -> Self {
+    pub fn new(name: impl Into<String>, store: StoreConfig) -> Self {
         let cores = std::thread::available_parallelism();
         Self {
             name: name.into(),

@@ -18,7 +18,7 @@ use tidegate_proto::node::{self, NodeStatus};
 use tidegate_proto::session::Standing;
 
 use crate::agent::{Agent, Watch};
-use crate::config::{Config, Store};
+use crate::config::{Config, StoreConfig};
 use crate::engine::memcached::{Memcached, Relay};
 use crate::engine::model::Modelled;
 use crate::engine::pool::ThreadPool;
@@ -148,7 +148,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let agent = Some(threads::spawn("agent", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
         Running { live, watch, waker, agent, server: None, path_check: None, is_aborted: false };
-    if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
+    if matches!(config.store, StoreConfig::Directory { .. } | StoreConfig::Device { .. }) {
         running.path_check = Some(PathCheck::start(running.live.medium.clone())?);
     }
     if let Some(listener) = listener {
@@ -164,17 +164,17 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 fn medium(config: &Config) -> Result<Arc<dyn Medium>, StartError> {
     let failed = |path: &PathBuf, error| StartError::Store { path: path.clone(), error };
     Ok(match &config.store {
-        Store::Memory { capacity } => Arc::new(Memory::new(*capacity)),
-        Store::Directory { path } => {
+        StoreConfig::Memory { capacity } => Arc::new(Memory::new(*capacity)),
+        StoreConfig::Directory { path } => {
             let directory = Directory::new(path).map_err(|error| failed(path, error))?;
             Arc::new(directory.with_fallback(config.fallback.as_deref()))
         }
-        Store::Device { path, size } => {
+        StoreConfig::Device { path, size } => {
             Arc::new(Device::new(path, *size).map_err(|error| failed(path, error))?)
         }
         #[cfg(feature = "faults")]
-        Store::Faulty { disk } => Arc::new(crate::store::faulty::Faulty::new(disk.clone())),
-        Store::Memcached { address } => Arc::new(Memcached { address: address.clone() }),
+        StoreConfig::Faulty { disk } => Arc::new(crate::store::faulty::Faulty::new(disk.clone())),
+        StoreConfig::Memcached { address } => Arc::new(Memcached { address: address.clone() }),
     })
 }
 
@@ -191,7 +191,7 @@ fn info(config: &Config) -> NodeInfo {
 fn node_config(config: &Config) -> node::Config {
     let Config { depth, capacity, latency, pacing, discipline, cost, workers, .. } = *config;
     let is_modelled = config.speed.is_some();
-    let is_memory = matches!(config.store, Store::Memory { .. }) && !is_modelled;
+    let is_memory = matches!(config.store, StoreConfig::Memory { .. }) && !is_modelled;
     // How many requests a model or a memory serves at the same time is known.
     let servers = match is_memory {
         true => u32::try_from(workers).ok(),
@@ -201,7 +201,8 @@ fn node_config(config: &Config) -> node::Config {
     // A slower store gains nothing by more than one, which keeps the order exactly.
     let (shards, is_sampled) = if is_memory { (workers, false) } else { (1, true) };
     // No request overtakes one that a device has taken. A model's requests overtake each other.
-    let is_store = matches!(config.store, Store::Directory { .. } | Store::Device { .. });
+    let is_store =
+        matches!(config.store, StoreConfig::Directory { .. } | StoreConfig::Device { .. });
     let is_guarded = is_store && !is_modelled;
     node::Config {
         depth,
@@ -219,7 +220,9 @@ fn node_config(config: &Config) -> node::Config {
 
 /// Logs where priorities of requests reach a device that does not look at them.
 fn note_scheduler(config: &Config) {
-    let (Store::Directory { path } | Store::Device { path, .. }) = &config.store else { return };
+    let (StoreConfig::Directory { path } | StoreConfig::Device { path, .. }) = &config.store else {
+        return;
+    };
     let scheduler = block::scheduler(path).filter(|it| config.io_priority && it != WITH_LEVELS);
     if let Some(scheduler) = scheduler {
         tracing::info!(
@@ -237,14 +240,14 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
     let depth = config.depth;
     let plain = |sink: Arc<dyn Sink>| -> io::Result<Box<dyn Engine>> {
         match &config.store {
-            Store::Memory { .. } => return Ok(Box::new(Inline { medium })),
+            StoreConfig::Memory { .. } => return Ok(Box::new(Inline { medium })),
             #[cfg(feature = "faults")]
-            Store::Faulty { .. } => return Ok(Box::new(Inline { medium })),
-            Store::Memcached { address } => {
+            StoreConfig::Faulty { .. } => return Ok(Box::new(Inline { medium })),
+            StoreConfig::Memcached { address } => {
                 let (node, address) = (config.name.clone(), address.clone());
                 return Ok(Box::new(Relay::start(node, address, medium, sink)?));
             }
-            Store::Directory { .. } | Store::Device { .. } => {}
+            StoreConfig::Directory { .. } | StoreConfig::Device { .. } => {}
         }
         match Ring::start(depth, config.io_priority, medium.clone(), sink.clone()) {
             Ok(ring) => Ok(Box::new(ring)),

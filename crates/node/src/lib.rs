@@ -32,7 +32,7 @@ mod store;
 mod threads;
 pub mod volumes;
 
-pub use config::{Config, Speed, Store};
+pub use config::{Config, Speed, StoreConfig};
 pub use daemon::{Running, StartError, Status, start};
 pub use mutex::MultiThreaded;
 pub use server::ServerCounts;

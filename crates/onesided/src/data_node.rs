@@ -31,7 +31,7 @@ use tidegate_algo::classify::channel::glob;
 use tidegate_algo::onesided::Rules;
 use tidegate_model::cluster::MemoryTransport;
 use tidegate_model::policy::{Match, Principal, RuleTarget, Tenant};
-use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
+use tidegate_model::{Conditions, Iops, Policy, SessionSlot, Span, TenantId};
 
 pub use registry::SessionRegistry;
 pub use share_agent::ShareAgent;
@@ -57,7 +57,7 @@ pub struct Hello {
     pub parts: u32,
     /// The session slot that it had, if the data node is gone that gave it the memory. The
     /// descriptor of that comes with this message, so that another node can go on with it.
-    pub session_slot: Option<u16>,
+    pub session_slot: Option<SessionSlot>,
     /// Whether it wants the memory without a session slot, tokens and limits: to measure their
     /// cost.
     pub is_bare: bool,
@@ -88,7 +88,7 @@ pub struct Welcome {
     /// The tenant that it acts for; empty for none.
     pub tenant: String,
     /// Its session slot; none for one that goes without.
-    pub session_slot: Option<SessionSlot>,
+    pub session_slot: Option<SlotParameters>,
     /// The transport that carries out operations.
     pub transport: MemoryTransport,
     /// Operations that it keeps under way at most.
@@ -99,9 +99,9 @@ pub struct Welcome {
 
 /// A session slot, and the parameters for its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionSlot {
+pub struct SlotParameters {
     /// Its number.
-    pub number: u16,
+    pub number: SessionSlot,
     /// By which rules tokens are given out.
     pub rules: TokenRules,
     /// T.
@@ -337,8 +337,8 @@ mod tests {
     fn golden_bytes() {
         let hello = postcard::to_allocvec(&hello(Some(300), None)).unwrap();
         assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00\x00");
-        let session_slot = SessionSlot {
-            number: 2,
+        let session_slot = SlotParameters {
+            number: SessionSlot(2),
             rules: TokenRules::Sound,
             period: Span(5),
             client: Iops(6),

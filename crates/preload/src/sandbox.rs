@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
-use tidegate_stage::layout::{GateKind, Layout};
+use tidegate_stage::layout::{GateKind, SegmentLayout};
 use tidegate_stage::{
     Bypass, Classifier, Inside, Request, RuleTable, Stage, Subject, record, scope, scratch,
 };
@@ -210,7 +210,7 @@ fn is_thread_cached(allowed: CallSet, generation: u32, uses: impl Fn(Classifier)
 }
 
 /// Whether any gate is a queue, which identifies its waiting threads.
-fn has_queue(layout: &Layout) -> bool {
+fn has_queue(layout: &SegmentLayout) -> bool {
     layout.gates.iter().any(|gate| gate.kind.load(Ordering::Relaxed) == GateKind::Queue as u32)
 }
 

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
+use tidegate_model::{Bytes, Iops, Policy, SessionSlot, Span, TenantIndex};
 
 use crate::message::cluster::Share;
 
@@ -90,7 +90,7 @@ pub enum Notice {
         /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its session slot.
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// Operations done and under way in the period.
         issued: u64,
         /// Operations that it had tokens for.
@@ -101,14 +101,14 @@ pub enum Notice {
         /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its session slot.
-        session_slot: u16,
+        session_slot: SessionSlot,
     },
     /// A client has not used its reservation.
     Unused {
         /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its session slot.
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// In so many periods.
         periods: u32,
     },
@@ -225,8 +225,12 @@ mod tests {
         let expected = b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x01\x12\
                      \x07\x08\x0f\x10\x11";
         assert_eq!(bytes, expected);
-        let notice =
-            Notice::Overstepped { tenant: "t".into(), session_slot: 1, issued: 2, tokens: 3 };
+        let notice = Notice::Overstepped {
+            tenant: "t".into(),
+            session_slot: SessionSlot(1),
+            issued: 2,
+            tokens: 3,
+        };
         let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
         assert_eq!(bytes, b"\x03\x00\x01t\x01\x02\x03");
         let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();

@@ -76,7 +76,7 @@ pub enum RequestExtent {
 
 /// Why a request is not taken. It was not split, and there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// Its range is empty, or not within the volume.
     OutOfRange,
     /// It is more than [`SUB_REQUESTS_MAX`] sub-requests.
@@ -154,12 +154,12 @@ impl<F: Copy> Gateway<F> {
         ticket: u64,
         layout: &Layout,
         extent: RequestExtent,
-    ) -> Result<SubRequests, Refusal> {
+    ) -> Result<SubRequests, RequestRefusal> {
         assert!(ticket & SPLIT == 0, "a client's ticket has 63 bits");
         let runs = match extent {
             RequestExtent::Bytes { offset, length } | RequestExtent::Range { offset, length } => {
                 if !layout.contains(offset, length) {
-                    return Err(Refusal::OutOfRange);
+                    return Err(RequestRefusal::OutOfRange);
                 }
                 if let Some(piece) = layout.whole(offset, length) {
                     return Ok(SubRequests { ticket, runs: Runs::One(Some(piece)), firsts: 1 });
@@ -213,13 +213,13 @@ impl<F: Copy> Gateway<F> {
     }
 
     /// A slot for a request of `count` sub-requests; returns the ticket of the first.
-    fn split(&mut self, ticket: u64, count: u32) -> Result<u64, Refusal> {
+    fn split(&mut self, ticket: u64, count: u32) -> Result<u64, RequestRefusal> {
         if count > SUB_REQUESTS_MAX {
-            return Err(Refusal::TooLarge);
+            return Err(RequestRefusal::TooLarge);
         }
         let index = match self.free.pop() {
             Some(index) => usize::from(index),
-            None if self.slots.len() == SPLIT_MAX => return Err(Refusal::TooMany),
+            None if self.slots.len() == SPLIT_MAX => return Err(RequestRefusal::TooMany),
             None => {
                 self.slots.push(Slot {
                     generation: 0,

@@ -16,6 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
@@ -442,8 +443,8 @@ pub struct StorageReport {
     pub writes: u64,
     /// Bytes that they moved.
     pub written_bytes: u64,
-    /// Their service times, without waits at gates, as [`ChannelReport::waiting`] has times.
-    pub service: Vec<(u16, u64)>,
+    /// Their service times, without waits at gates.
+    pub service: BucketCounts,
 }
 
 /// The traffic of a channel.
@@ -459,12 +460,10 @@ pub struct ChannelReport {
     pub bytes: u64,
     /// Time they spent waiting at gates.
     pub waited_ns: u64,
-    /// Waiting times, if requested: pairs of bucket index and count, as
-    /// `tidegate_algo::concurrent::histogram` numbers buckets. Requests that did not wait are not
-    /// in it.
-    pub waiting: Vec<(u16, u64)>,
-    /// Service times of the timed requests, if requested, in the same form.
-    pub service: Vec<(u16, u64)>,
+    /// Waiting times, if requested. Requests that did not wait are not in it.
+    pub waiting: BucketCounts,
+    /// Service times of the timed requests, if requested.
+    pub service: BucketCounts,
 }
 
 /// The delays at a gate, and its rate.
@@ -479,7 +478,7 @@ pub struct GateReport {
     /// Requests that wait there now.
     pub waiting_now: u32,
     /// Waiting times, if requested.
-    pub waiting: Vec<(u16, u64)>,
+    pub waiting: BucketCounts,
     /// The rate in force, for a bucket.
     pub rate: Option<Throughput>,
 }

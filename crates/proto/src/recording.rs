@@ -57,7 +57,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::operation::OPERATIONS;
-use tidegate_model::{Operation, Span};
+use tidegate_model::{Operation, Span, TenantId};
 
 pub mod collector;
 
@@ -101,23 +101,42 @@ pub struct RecordedConnection {
     pub tenant: String,
 }
 
-/// A request that was answered.
+/// A tenant of a recording: the index of its line among those of tenants, counting from zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedTenant(pub u16);
+
+impl RecordedTenant {
+    /// The index in the recording's list.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A request that was answered. `T` is how its tenant is numbered: in a recording, or at a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedRequest {
+pub struct RecordedRequest<T = RecordedTenant> {
     /// When the gateway had read it, in nanoseconds from the beginning.
     pub at_ns: u64,
     /// How long the answer took from then.
     pub latency_ns: u64,
     /// The number of its connection.
     pub connection: u32,
-    /// The number of its tenant.
-    pub tenant: u16,
+    /// Its tenant.
+    pub tenant: T,
     /// The operation.
     pub operation: Operation,
     /// The bytes of its range; zero for a flush.
     pub bytes: u32,
     /// Its offset in the volume, modulo one row of stripes.
     pub position: u64,
+}
+
+impl<T> RecordedRequest<T> {
+    /// The same request under the numbers of another list.
+    pub(crate) fn renumbered<U>(self, connection: u32, tenant: U) -> RecordedRequest<U> {
+        let Self { at_ns, latency_ns, operation, bytes, position, .. } = self;
+        RecordedRequest { at_ns, latency_ns, connection, tenant, operation, bytes, position }
+    }
 }
 
 /// The requests that a gateway has recorded since its last answer.
@@ -131,12 +150,12 @@ pub struct Batch {
     pub lost: u64,
     /// Requests since the last answer that failed.
     pub failed: u64,
-    /// The names of the tenants of new numbers.
-    pub tenants: Vec<(u16, String)>,
+    /// The names of tenants that had no request before.
+    pub tenants: Vec<(TenantId, String)>,
     /// New connections: number, volume, and the tenant of requests without a rule.
     pub connections: Vec<(u32, String, String)>,
     /// The requests.
-    pub requests: Vec<RecordedRequest>,
+    pub requests: Vec<RecordedRequest<TenantId>>,
 }
 
 /// How a recording ended.
@@ -152,11 +171,11 @@ pub struct End {
 
 /// One line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum RecordingLine {
     /// The first one.
     Title,
     /// The name of the next tenant.
-    Tenant(u16, String),
+    Tenant(RecordedTenant, String),
     /// The next connection.
     Connection(u32, RecordedConnection),
     /// A request.
@@ -165,19 +184,19 @@ pub enum Line {
     End(End),
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RecordingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |name: &String| if name.is_empty() { NO_TENANT.into() } else { name.clone() };
         match self {
             Self::Title => write!(f, "{TITLE}{FORMAT}"),
-            Self::Tenant(number, tenant) => write!(f, "tenant {number} {}", name(tenant)),
+            Self::Tenant(number, tenant) => write!(f, "tenant {} {}", number.0, name(tenant)),
             Self::Connection(number, RecordedConnection { gateway, volume, tenant }) => {
                 write!(f, "connection {number} {gateway} {volume} {}", name(tenant))
             }
             Self::Request(request) => {
                 let RecordedRequest { at_ns, latency_ns, connection, tenant, .. } = request;
                 let RecordedRequest { operation, bytes, position, .. } = request;
-                write!(f, "{at_ns} {latency_ns} {connection} {tenant} ")?;
+                write!(f, "{at_ns} {latency_ns} {connection} {} ", tenant.0)?;
                 write!(f, "{operation} {bytes} {position}")
             }
             Self::End(End { span_ns, lost, failed }) => write!(f, "end {span_ns} {lost} {failed}"),
@@ -273,9 +292,9 @@ impl fmt::Display for Operations {
 /// Reads a recording line by line, and keeps nothing of it but counts.
 ///
 /// ```
-/// use tidegate_proto::recording::{Line, Parser};
+/// use tidegate_proto::recording::{RecordingLine, Parser};
 /// let mut parser = Parser::default();
-/// assert_eq!(parser.line(b"tidegate recording 1"), Ok(Line::Title));
+/// assert_eq!(parser.line(b"tidegate recording 1"), Ok(RecordingLine::Title));
 /// let error = parser.line(b"8 9 0 0 read 4096 0").unwrap_err().to_string();
 /// let expected = "line 2: no line introduces connection 0; put its line before the request";
 /// assert_eq!(error, expected);
@@ -293,7 +312,7 @@ impl Parser {
     ///
     /// # Errors
     /// If it is wrong. The lines before it are valid.
-    pub fn line(&mut self, line: &[u8]) -> Result<Line, RecordingError> {
+    pub fn line(&mut self, line: &[u8]) -> Result<RecordingLine, RecordingError> {
         self.lines += 1;
         self.read(line).map_err(|problem| RecordingError { line: self.lines, problem })
     }
@@ -303,7 +322,7 @@ impl Parser {
         self.has_ended
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<Line, RecordingProblem> {
+    fn read(&mut self, line: &[u8]) -> Result<RecordingLine, RecordingProblem> {
         let line = if line.len() > LINE_MAX { Err(RecordingProblem::Long) } else { Ok(line) };
         let text =
             line.and_then(|it| core::str::from_utf8(it).map_err(|_| RecordingProblem::NoText));
@@ -312,7 +331,7 @@ impl Parser {
                 text.ok().and_then(|it| it.strip_prefix(TITLE)).ok_or(RecordingProblem::Title)?;
             let is_ours = version == "1";
             return is_ours
-                .then_some(Line::Title)
+                .then_some(RecordingLine::Title)
                 .ok_or_else(|| RecordingProblem::Version(shown(version)));
         }
         if self.has_ended {
@@ -330,25 +349,25 @@ impl Parser {
         }
     }
 
-    fn tenant(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn tenant(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, number, name] = fields(text, "tenant NUMBER NAME")?;
         let number = next("tenant", number, self.tenants, u16::MAX.into())?;
         let name = name_or_none(name)?;
         self.tenants += 1;
-        Ok(Line::Tenant(number as u16, name))
+        Ok(RecordingLine::Tenant(RecordedTenant(number as u16), name))
     }
 
-    fn connection(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn connection(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, number, gateway, volume, tenant] =
             fields(text, "connection NUMBER GATEWAY VOLUME TENANT")?;
         let number = next("connection", number, self.connections, CONNECTIONS_MAX - 1)?;
         let (gateway, volume) = (named(gateway)?, named(volume)?);
         let connection = RecordedConnection { gateway, volume, tenant: name_or_none(tenant)? };
         self.connections += 1;
-        Ok(Line::Connection(number, connection))
+        Ok(RecordingLine::Connection(number, connection))
     }
 
-    fn request(&self, text: &str) -> Result<Line, RecordingProblem> {
+    fn request(&self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [at, latency, connection, tenant, operation, bytes, position] =
             fields(text, "AT LATENCY CONNECTION TENANT OPERATION BYTES POSITION")?;
         let known = OPERATIONS.iter().find(|(_, name)| *name == operation);
@@ -358,21 +377,21 @@ impl Parser {
             at_ns: number("AT", at, SPAN_MAX.0)?,
             latency_ns: number("LATENCY", latency, SPAN_MAX.0)?,
             connection: introduced("connection", connection, self.connections)?,
-            tenant: introduced("tenant", tenant, self.tenants)? as u16,
+            tenant: RecordedTenant(introduced("tenant", tenant, self.tenants)? as u16),
             operation: *operation,
             bytes: number("BYTES", bytes, bytes_max(*operation).into())? as u32,
             position: number("POSITION", position, u64::MAX)?,
         };
-        Ok(Line::Request(request))
+        Ok(RecordingLine::Request(request))
     }
 
-    fn end(&mut self, text: &str) -> Result<Line, RecordingProblem> {
+    fn end(&mut self, text: &str) -> Result<RecordingLine, RecordingProblem> {
         let [_, span, lost, failed] = fields(text, "end SPAN LOST FAILED")?;
         let span_ns = number("SPAN", span, SPAN_MAX.0)?;
         let lost = number("LOST", lost, u64::MAX)?;
         let failed = number("FAILED", failed, u64::MAX)?;
         self.has_ended = true;
-        Ok(Line::End(End { span_ns, lost, failed }))
+        Ok(RecordingLine::End(End { span_ns, lost, failed }))
     }
 }
 

@@ -18,7 +18,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::Serialize;
@@ -31,6 +31,9 @@ use crate::message::{FromGateway, FromStage, Hello, ProcessId, ToGateway, ToStag
 use crate::outstanding::Outstanding;
 use crate::retry::Retry;
 use crate::status::cluster::{ClusterStatus, TakeoverStatus};
+use version::VersionMismatch;
+
+pub mod version;
 
 /// The first and the longest wait between two attempts to connect. The first is short, because a
 /// controller that restarts is back within a second.
@@ -358,14 +361,8 @@ pub(crate) fn same_version(hello: &Hello) -> Result<(), Refusal> {
         Hello::Gateway { version, .. } => ("gateway", version),
         Hello::DataNode { version, .. } => ("data node", version),
     };
-    if *version == VERSION {
-        return Ok(());
-    }
-    let reason = format!(
-        "the {kind} speaks version {version} of the protocol and the controller version \
-         {VERSION}; run the same release on both"
-    );
-    Err(Refusal { reason, retry: false })
+    VersionMismatch::check((kind, *version), ("controller", VERSION))
+        .map_err(|mismatch| Refusal { reason: mismatch.to_string(), retry: false })
 }
 
 /// A peer that the controller has accepted.

@@ -21,12 +21,13 @@
 
 use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{GateSpec, Span, StageId, Time};
 
 use crate::message::{FromStage, Held, HeldBucket, Hello, Rule, StageInfo, ToStage, VERSION};
+use crate::session::version::VersionMismatch;
 use crate::session::{FromController, PeerSession, Standing};
 
 pub mod plan;
@@ -311,16 +312,13 @@ impl Machine {
     fn refused(&mut self, message: &ToStage, reason: String, may_help: bool) {
         self.outputs.push_back(Output::Close);
         self.has_ended |= !may_help;
-        let reason = match message {
-            ToStage::Welcome { version, .. } | ToStage::Refused { version, .. }
-                if *version != VERSION =>
-            {
-                format!(
-                    "the controller speaks version {version} and this stage version {VERSION}: \
-                     {reason}"
-                )
-            }
-            _ => format!("the controller refuses this stage: {reason}"),
+        let version = match message {
+            ToStage::Welcome { version, .. } | ToStage::Refused { version, .. } => *version,
+            _ => VERSION,
+        };
+        let reason = match VersionMismatch::check(("controller", version), ("stage", VERSION)) {
+            Ok(()) => format!("the controller refuses this stage: {reason}"),
+            Err(mismatch) => mismatch.to_string(),
         };
         self.notice(reason);
     }

@@ -315,7 +315,7 @@ impl ClusterStats {
         }
         status.gateways = self.gateways.iter().map(|gateway| gateway.status(now)).collect();
         let names = status.nodes.iter().map(|node| (node.id, node.name.clone()));
-        let names: Vec<(u16, String)> = names.collect();
+        let names: Vec<(NodeId, String)> = names.collect();
         for tenant in &mut status.tenants {
             let Some(&index) = self.indexes.get(&tenant.name) else { continue };
             for (node, (id, name)) in self.nodes.iter().zip(&names) {
@@ -532,7 +532,7 @@ fn read_all(flow_counters: &mut Vec<FlowMeter>, flows: Vec<AnsweredRequests>, ap
 }
 
 /// A tenant's entry for the node with this number, which is added if it is missing.
-fn at<'a>(nodes: &'a mut Vec<TenantAtNode>, id: u16, name: &str) -> &'a mut TenantAtNode {
+fn at<'a>(nodes: &'a mut Vec<TenantAtNode>, id: NodeId, name: &str) -> &'a mut TenantAtNode {
     let index = nodes.binary_search_by_key(&id, |node| node.id).unwrap_or_else(|index| {
         let new = TenantAtNode { id, node: name.into(), ..TenantAtNode::default() };
         nodes.insert(index, new);

@@ -16,7 +16,7 @@ mod outcome;
 mod run;
 mod testbed;
 
-pub use clients::Promise;
+pub use clients::SimPromise;
 pub use counts::{Promised, TokenCounts};
 pub use outcome::{ClusterReport, Move};
 pub use run::run;

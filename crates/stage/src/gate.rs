@@ -13,7 +13,7 @@ use tidegate_algo::shaping::token_bucket::{Due, Take, TokenBucket};
 use tidegate_model::{Span, Time};
 
 use crate::clock;
-use crate::layout::{GateCell, GateKind, Layout, TOKENS_PER_OPERATION};
+use crate::layout::{GateCell, GateKind, SegmentLayout, TOKENS_PER_OPERATION};
 use crate::lease;
 use crate::permit::Permit;
 use crate::wait::{ASLEEP, Cost, RECHECK, count_wait, one_fewer, sleep, wake};
@@ -83,7 +83,7 @@ pub(crate) enum Hold {
 
 /// Lets a request pass the gate with this number, unless it has to wait there.
 #[inline]
-pub(crate) fn pass(layout: &Layout, gate: u8, shard: u8, cost: Cost) -> Option<Hold> {
+pub(crate) fn pass(layout: &SegmentLayout, gate: u8, shard: u8, cost: Cost) -> Option<Hold> {
     let cell = layout.gates.get(usize::from(gate))?;
     let kind = cell.kind();
     if matches!(kind, GateKind::Open | GateKind::Transform) {
@@ -107,7 +107,7 @@ pub(crate) fn pass(layout: &Layout, gate: u8, shard: u8, cost: Cost) -> Option<H
 /// request is to give back, and how long it waited. For `depth` see [`lease::acquire`].
 #[cold]
 pub(crate) fn wait(
-    layout: &Layout,
+    layout: &SegmentLayout,
     held: (u8, Hold),
     mut rest: Gates,
     cost: Cost,
@@ -140,7 +140,7 @@ pub(crate) fn wait(
 
 /// Gives back to the buckets among `gates` what a request took and did not use.
 #[inline(never)]
-pub(crate) fn give_back(layout: &Layout, gates: Gates, unused: Cost) {
+pub(crate) fn give_back(layout: &SegmentLayout, gates: Gates, unused: Cost) {
     for gate in gates {
         if let Some(cell) = layout.gates.get(usize::from(gate)) {
             cell.give_back(unused);
@@ -151,7 +151,7 @@ pub(crate) fn give_back(layout: &Layout, gates: Gates, unused: Cost) {
 /// A request for tokens of one bucket.
 #[derive(Clone, Copy)]
 struct TokenRequest<'a> {
-    layout: &'a Layout,
+    layout: &'a SegmentLayout,
     cell: &'a GateCell,
     gate: u8,
     shard: u8,
@@ -221,13 +221,13 @@ fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
 
 /// Gives a request's permits back, now that it has moved so many bytes: others go.
 #[cold]
-pub(crate) fn finish(layout: &Layout, permits: Permits, moved: u64) {
+pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
     permits.into_iter().flatten().for_each(|permit| lease::release(layout, permit, Some(moved)));
 }
 
 /// Forgets the dead that wait at a gate or are in service there.
 #[cfg(feature = "agent")]
-pub(crate) fn forget_the_dead(layout: &Layout, gate: u8) {
+pub(crate) fn forget_the_dead(layout: &SegmentLayout, gate: u8) {
     let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
     if cell.kind() == GateKind::Queue {
         lease::tidy(layout, cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len());

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use tidegate_algo::classify::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::concurrent::histogram::Histogram;
 use tidegate_algo::concurrent::published::{Published, VERSIONS};
-use tidegate_algo::concurrent::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
+use tidegate_algo::concurrent::versioned::{
+    Head, Operations, Versioned, VersionedBuffer, WRITERS_MAX,
+};
 use tidegate_algo::scheduling::queue::state_words;
 use tidegate_algo::shaping::token_bucket::{SHARDS, TokenBucket};
 use tidegate_model::Operation;
@@ -81,7 +83,7 @@ pub struct Record {
 /// The whole of a segment.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Layout {
+pub struct SegmentLayout {
     /// Format of the segment, and the number of the table in force.
     pub header: Header,
     /// Compiled rules; the one in force is at `generation % VERSIONS`.
@@ -99,7 +101,7 @@ pub struct Layout {
     /// Which state of each queue is current.
     pub heads: [Head; QUEUES_MAX],
     /// States of queues: see `versioned`.
-    pub buffers: [Buffer<STATE_WORDS>; WRITERS + QUEUES_MAX],
+    pub buffers: [VersionedBuffer<STATE_WORDS>; WRITERS + QUEUES_MAX],
     /// The changes that each writer makes.
     pub writers: [Operations; WRITERS],
     /// Threads that have waited at queues, and what they hold there.
@@ -248,7 +250,8 @@ pub struct StorageCell {
     pub writes: OperationCounters,
     /// The service times of those that were timed.
     pub service: Histogram,
-    /// Requests that were let through and are not answered, for each of [`Layout::processes`].
+    /// Requests that were let through and are not answered, for each of
+    /// [`SegmentLayout::processes`].
     pub open: [OpenCell; PROCESSES_MAX],
     /// Requests that will not be answered, because their processes are gone.
     pub lost: AtomicU64,
@@ -373,7 +376,7 @@ pub struct Slot {
     pub granted: AtomicU64,
 }
 
-impl Layout {
+impl SegmentLayout {
     /// The states of the queues.
     pub(crate) fn states(&self) -> Versioned<'_, STATE_WORDS> {
         Versioned { heads: &self.heads, buffers: &self.buffers, writers: &self.writers }
@@ -381,7 +384,7 @@ impl Layout {
 }
 
 const _: () = assert!(WRITERS <= WRITERS_MAX);
-const _: () = assert!(size_of::<Layout>() < 4 << 20, "a segment is under four megabytes");
+const _: () = assert!(size_of::<SegmentLayout>() < 4 << 20, "a segment is under four megabytes");
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
-use crate::layout::{GateCell, GateKind, Layout, QueueCell, SLOT_WORDS, SLOTS_MAX, Slot};
+use crate::layout::{GateCell, GateKind, QueueCell, SLOT_WORDS, SLOTS_MAX, SegmentLayout, Slot};
 use crate::local;
 use crate::permit::Permit;
 use crate::record::{self, Owner, ThreadState};
@@ -74,13 +74,13 @@ fn claim_word(generation: u32, owner: Owner) -> u64 {
 /// One queue of a stage.
 #[derive(Clone, Copy)]
 struct Line<'a> {
-    layout: &'a Layout,
+    layout: &'a SegmentLayout,
     cell: &'a QueueCell,
     index: usize,
 }
 
 impl<'a> Line<'a> {
-    fn of(layout: &'a Layout, index: usize) -> Option<Self> {
+    fn of(layout: &'a SegmentLayout, index: usize) -> Option<Self> {
         Some(Self { layout, cell: layout.queues.get(index)?, index })
     }
 
@@ -208,7 +208,7 @@ impl<'a> Line<'a> {
 /// from above; else zero.
 #[cold]
 pub(crate) fn acquire(
-    layout: &Layout,
+    layout: &SegmentLayout,
     cell: &GateCell,
     (cost, flows): (Cost, Flows),
     depth: usize,
@@ -462,7 +462,7 @@ fn sweep(line: Line<'_>, writer: usize) {
 }
 
 /// Gives a permit back, now that the request has moved so many bytes (none: all that it requested).
-pub(crate) fn release(layout: &Layout, permit: Permit, moved: Option<u64>) {
+pub(crate) fn release(layout: &SegmentLayout, permit: Permit, moved: Option<u64>) {
     let Some(line) = Line::of(layout, permit.queue()) else { return };
     let claim = line.slot(permit).claim.load(Ordering::Acquire);
     if claim >> 32 != u64::from(permit.generation) {
@@ -494,7 +494,7 @@ fn own_at_last(line: Line<'_>) -> Option<Owner> {
 }
 
 /// Forgets a permit in its owner's record.
-fn forget(layout: &Layout, owner: Owner, permit: Permit) {
+fn forget(layout: &SegmentLayout, owner: Owner, permit: Permit) {
     if let Some(record) = record::record(layout, owner) {
         record.forget(permit);
     }
@@ -502,7 +502,7 @@ fn forget(layout: &Layout, owner: Owner, permit: Permit) {
 
 /// Gives back what this thread holds of calls that it has left: those for which `is_left` holds of
 /// the depth at which they were made.
-pub(crate) fn reclaim(layout: &Layout, is_left: impl Fn(usize) -> bool) {
+pub(crate) fn reclaim(layout: &SegmentLayout, is_left: impl Fn(usize) -> bool) {
     let Some(owner) = record::own(layout) else { return };
     let Some(record) = record::record(layout, owner) else { return };
     // A signal may have interrupted the thread in a change, which may even go on after this.
@@ -528,7 +528,7 @@ pub(crate) fn reclaim(layout: &Layout, is_left: impl Fn(usize) -> bool) {
 }
 
 /// How many requests wait at a queue.
-pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
+pub(crate) fn waiting(layout: &SegmentLayout, index: usize) -> usize {
     if index >= layout.queues.len() {
         return 0;
     }
@@ -538,7 +538,7 @@ pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
 /// Frees the slots of a queue that their owners left, also if no thread waits. The agent of a stage
 /// calls this from time to time.
 #[cfg(feature = "agent")]
-pub(crate) fn tidy(layout: &Layout, index: usize) {
+pub(crate) fn tidy(layout: &SegmentLayout, index: usize) {
     if let Some(line) = Line::of(layout, index) {
         check_holders(line, crate::layout::AGENT);
         sweep(line, crate::layout::AGENT);
@@ -547,7 +547,7 @@ pub(crate) fn tidy(layout: &Layout, index: usize) {
 
 /// Changes a queue's parameters, keeping the waiting requests. To be called by the agent.
 #[cfg(feature = "agent")]
-pub(crate) fn configure(layout: &Layout, index: usize, change: impl Fn(&mut Queue)) {
+pub(crate) fn configure(layout: &SegmentLayout, index: usize, change: impl Fn(&mut Queue)) {
     if let Some(line) = Line::of(layout, index) {
         line.advance(crate::layout::AGENT, |queue| {
             change(queue);

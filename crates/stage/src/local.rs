@@ -12,7 +12,7 @@ use tidegate_model::ContextId;
 
 use crate::context_names;
 use crate::identity;
-use crate::layout::Layout;
+use crate::layout::SegmentLayout;
 use crate::record;
 
 /// Contexts whose masks a thread remembers. More than a thread alternates between at a time.
@@ -109,7 +109,7 @@ pub fn forget_thread() {
 /// process, under the table of `generation`.
 #[inline]
 pub(crate) fn known<W: Words + ?Sized>(
-    layout: &Layout,
+    layout: &SegmentLayout,
     generation: u32,
     table: &RuleTable<'_, W>,
 ) -> (ContextId, u8, Mask, Flows) {

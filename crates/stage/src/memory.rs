@@ -56,11 +56,12 @@ use std::sync::Arc;
 use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::region::Region;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::data_node::{SessionSlot, VERSION, Welcome};
+use tidegate_onesided::data_node::{SlotParameters, Welcome};
 use tidegate_onesided::haechi::{port, region_layout};
 use tidegate_onesided::kv::{self, Client, LayoutError, OpenError};
 use tidegate_onesided::one_sided::Lost;
 use tidegate_proto::retry::Retry;
+use tidegate_proto::session::version::VersionMismatch;
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -152,14 +153,8 @@ pub enum Error {
     #[error("{0}")]
     Refused(String),
     /// It is of another release.
-    #[error(
-        "the data node speaks version {theirs} and this client version {VERSION}; run both from \
-         the same release of Tidegate"
-    )]
-    Version {
-        /// The version that it speaks.
-        theirs: u16,
-    },
+    #[error("{0}")]
+    Version(VersionMismatch),
     /// The data node sent memory that cannot be used, or the memory cannot be reached.
     #[error("the data node's memory cannot be used: {0}")]
     Memory(io::Error),
@@ -311,7 +306,7 @@ impl Connection {
     }
 
     /// The session slot and its parameters; none without one.
-    pub fn session_slot(&self) -> Option<&SessionSlot> {
+    pub fn session_slot(&self) -> Option<&SlotParameters> {
         self.welcome.session_slot.as_ref()
     }
 

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::files;
-use crate::layout::{Layout, RECORDS_MAX, Record, THREADS_MAX};
+use crate::layout::{RECORDS_MAX, Record, SegmentLayout, THREADS_MAX};
 use crate::permit::Permit;
 
 /// Bits of an owner that are the record's number; the rest is the generation.
@@ -54,7 +54,7 @@ pub(crate) fn number(owner: Owner) -> usize {
     owner as usize % (1 << NUMBER_BITS)
 }
 
-pub(crate) fn record(layout: &Layout, owner: Owner) -> Option<&Record> {
+pub(crate) fn record(layout: &SegmentLayout, owner: Owner) -> Option<&Record> {
     layout.records.get(number(owner))
 }
 
@@ -96,7 +96,7 @@ fn this_process() -> u32 {
 }
 
 /// Returns the owner with which this thread waits at queues; none if all records are taken.
-pub(crate) fn own(layout: &Layout) -> Option<Owner> {
+pub(crate) fn own(layout: &SegmentLayout) -> Option<Owner> {
     let (stage, thread) = (std::ptr::from_ref(layout).addr(), this_thread());
     let known = KNOWN.get();
     if (known.stage, known.thread) == (stage, thread) && is_current(layout, known.owner) {
@@ -115,7 +115,7 @@ pub(crate) fn own(layout: &Layout) -> Option<Owner> {
 
 /// The record that this thread has here already, if it has one: it may have been at another stage
 /// meanwhile.
-fn taken_before(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
+fn taken_before(layout: &SegmentLayout, thread_id: ThreadId) -> Option<Owner> {
     let numbers = 0..THREADS_MAX;
     let mut mine = numbers.filter(|number| layout.records[*number].thread_id() == thread_id);
     mine.find_map(|number| {
@@ -125,7 +125,7 @@ fn taken_before(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
 }
 
 /// Takes a record until this thread ends.
-fn take(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
+fn take(layout: &SegmentLayout, thread_id: ThreadId) -> Option<Owner> {
     ANY.store(true, Ordering::Relaxed);
     // Not all from the front: threads that come together would try the same records.
     let first = layout.header.threads.fetch_add(1, Ordering::Relaxed) as usize;
@@ -136,12 +136,12 @@ fn take(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
 
 /// Returns a second owner for this thread, with which it gives back its permits. The thread needs
 /// one while a signal has interrupted its own record in the middle of a change.
-pub(crate) fn other(layout: &Layout) -> Option<Owner> {
+pub(crate) fn other(layout: &SegmentLayout) -> Option<Owner> {
     borrow(layout, this_process(), this_thread())
 }
 
 /// Takes a record for a request of a caller that has the memory of another thread.
-fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
+fn borrow(layout: &SegmentLayout, process: u32, thread: u32) -> Option<Owner> {
     let borrower = u64::from(process) << 32 | u64::from(thread);
     let mut numbers = THREADS_MAX..RECORDS_MAX;
     let cell = |number: usize| &layout.records[number].borrower;
@@ -171,7 +171,7 @@ fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
 }
 
 /// Begins a new generation of a record that this thread has just taken.
-fn begin(layout: &Layout, number: usize, thread_id: ThreadId) -> Owner {
+fn begin(layout: &SegmentLayout, number: usize, thread_id: ThreadId) -> Owner {
     let record = &layout.records[number];
     // The last owner's permits end here: no owner word matches them any more.
     let generations = 1 << (u32::BITS - NUMBER_BITS);
@@ -188,7 +188,7 @@ fn begin(layout: &Layout, number: usize, thread_id: ThreadId) -> Owner {
 }
 
 /// Gives a record back if it was borrowed and nothing is held by it any more.
-pub(crate) fn give_back(layout: &Layout, owner: Owner) {
+pub(crate) fn give_back(layout: &SegmentLayout, owner: Owner) {
     let Some(record) = record(layout, owner) else { return };
     let is_empty = || record.permits.iter().all(|it| it.load(Ordering::Relaxed) == 0);
     if number(owner) >= THREADS_MAX && is_current(layout, owner) && is_empty() {
@@ -197,7 +197,7 @@ pub(crate) fn give_back(layout: &Layout, owner: Owner) {
 }
 
 /// Gives this thread's record back, for the thread ends. It holds nothing any more.
-pub(crate) fn leave(layout: &Layout) {
+pub(crate) fn leave(layout: &SegmentLayout) {
     let known = KNOWN.get();
     let here = (std::ptr::from_ref(layout).addr(), this_thread());
     if (known.stage, known.thread) == here && is_current(layout, known.owner) {
@@ -208,7 +208,7 @@ pub(crate) fn leave(layout: &Layout) {
 
 /// Whether a record is still what it was when it was taken: another stage may have come to stand at
 /// the address of one that is gone.
-fn is_current(layout: &Layout, known: Owner) -> bool {
+fn is_current(layout: &SegmentLayout, known: Owner) -> bool {
     let record = record(layout, known);
     known != 0
         && record
@@ -217,7 +217,7 @@ fn is_current(layout: &Layout, known: Owner) -> bool {
 
 /// Whether the thread that had the record is gone. Takes no lock, and makes no system call but for
 /// borrowers, which the kernel does not mark.
-pub(crate) fn is_gone(layout: &Layout, who: Owner) -> bool {
+pub(crate) fn is_gone(layout: &SegmentLayout, who: Owner) -> bool {
     if !is_current(layout, who) {
         return true;
     }
@@ -326,7 +326,7 @@ pub(crate) enum ThreadState {
 }
 
 /// Returns the state of an owner's thread, as the kernel shows it.
-pub(crate) fn thread_state(layout: &Layout, who: Owner) -> ThreadState {
+pub(crate) fn thread_state(layout: &SegmentLayout, who: Owner) -> ThreadState {
     match record(layout, who) {
         // The lock of an ended thread shows its end.
         Some(record) if number(who) < THREADS_MAX => match state_of_record(record) {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_algo::concurrent::histogram::Histogram;
+use tidegate_algo::concurrent::histogram::{BucketCounts, Histogram};
 use tidegate_proto::message::{
     Bypassed, ChannelReport, Coverage, FromStage, GateReport, StageReport, StorageReport,
 };
@@ -25,7 +25,10 @@ pub(crate) fn read(
     round: u64,
     detail: bool,
 ) -> FromStage {
-    let sparse = |histogram: &Histogram| if detail { histogram.sparse() } else { Vec::new() };
+    let counts = |histogram: &Histogram| match detail {
+        true => histogram.counts(),
+        false => BucketCounts::default(),
+    };
     let channels = plan.channels().filter_map(|(name, channel)| {
         let cell = segment.channels.get(usize::from(channel.number))?;
         Some(ChannelReport {
@@ -34,8 +37,8 @@ pub(crate) fn read(
             operations: cell.passed.operations(),
             bytes: cell.passed.bytes(),
             waited_ns: value(&cell.waited),
-            waiting: sparse(&cell.waiting),
-            service: sparse(&cell.service),
+            waiting: counts(&cell.waiting),
+            service: counts(&cell.service),
         })
     });
     // Under a name that no channel can have.
@@ -51,7 +54,7 @@ pub(crate) fn read(
             delayed: value(&cell.delayed),
             waited_ns: value(&cell.waited),
             waiting_now: cell.sleepers.load(Ordering::Relaxed),
-            waiting: sparse(&cell.waiting),
+            waiting: counts(&cell.waiting),
             rate: gate.rate,
         })
     });
@@ -70,7 +73,7 @@ pub(crate) fn read(
 pub(crate) fn storage(segment: &Segment) -> Option<FromStage> {
     let cell = &segment.storage;
     // Answers are read before what has begun, so that no answer is without its request.
-    let service = cell.service.sparse();
+    let service = cell.service.counts();
     // Those that are lost have begun.
     let begun = cell.begun.operations();
     let lost = cell.lost.load(Ordering::Relaxed);

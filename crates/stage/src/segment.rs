@@ -15,7 +15,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::clock;
-use crate::layout::{Layout, MAGIC, VERSION};
+use crate::layout::{MAGIC, SegmentLayout, VERSION};
 use crate::record;
 
 /// The environment variable with the path of a shim's segment.
@@ -25,7 +25,7 @@ pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 /// a queue: see `record`.
 #[derive(Debug)]
 pub struct Segment {
-    layout: NonNull<Layout>,
+    layout: NonNull<SegmentLayout>,
     /// For the process that made the file: locked, as a sign that it is in use.
     kept: Option<OwnedFd>,
     /// For the process that made the file: its name in the directory.
@@ -40,8 +40,8 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Deref for Segment {
-    type Target = Layout;
-    fn deref(&self) -> &Layout {
+    type Target = SegmentLayout;
+    fn deref(&self) -> &SegmentLayout {
         // SAFETY: mapped for as long as `self` lives, at the length of a layout; every byte pattern
         // is valid for its fields.
         unsafe { self.layout.as_ref() }
@@ -55,7 +55,8 @@ impl Drop for Segment {
         }
         // SAFETY: mapped with this length, and this handle is the only one. That it may fail does
         // not matter: the mapping then stays until the process ends.
-        let _ = unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
+        let _ =
+            unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<SegmentLayout>()) };
     }
 }
 
@@ -68,7 +69,12 @@ impl Segment {
         let flags = MapFlags::SHARED;
         // SAFETY: a new mapping where the kernel likes; nothing is there yet.
         let address = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), size_of::<Layout>(), PROT, flags)?
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                size_of::<SegmentLayout>(),
+                PROT,
+                flags,
+            )?
         };
         Self::fresh(address)
     }
@@ -99,7 +105,7 @@ impl Segment {
     /// If there is none, or it belongs to another release.
     pub fn attach(path: &Path) -> io::Result<Self> {
         let file: OwnedFd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        if rustix::fs::fstat(&file)?.st_size as usize != size_of::<Layout>() {
+        if rustix::fs::fstat(&file)?.st_size as usize != size_of::<SegmentLayout>() {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let address = map(&file)?;
@@ -114,7 +120,7 @@ impl Segment {
         Ok(segment)
     }
 
-    fn at(layout: NonNull<Layout>) -> Self {
+    fn at(layout: NonNull<SegmentLayout>) -> Self {
         Self { layout, kept: None, name: String::new(), process: AtomicU32::new(0) }
     }
 
@@ -168,7 +174,7 @@ impl Segment {
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         segment.header.first.store(u32::from_le_bytes(random), Ordering::Relaxed);
         segment.header.version.store(VERSION, Ordering::Relaxed);
-        segment.header.length.store(size_of::<Layout>() as u32, Ordering::Relaxed);
+        segment.header.length.store(size_of::<SegmentLayout>() as u32, Ordering::Relaxed);
         segment.header.magic.store(MAGIC, Ordering::Release);
         Ok(segment)
     }
@@ -177,7 +183,7 @@ impl Segment {
 /// Gives a new file its length, and all of its memory: where there is none left, a process that
 /// writes to a page for the first time would be killed.
 fn allocate(file: &OwnedFd) -> io::Result<()> {
-    let length = size_of::<Layout>() as u64;
+    let length = size_of::<SegmentLayout>() as u64;
     rustix::fs::ftruncate(file, length)?;
     let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) else {
         return Ok(());
@@ -198,7 +204,7 @@ fn map(file: &OwnedFd) -> io::Result<*mut std::ffi::c_void> {
     let address = unsafe {
         rustix::mm::mmap(
             std::ptr::null_mut(),
-            size_of::<Layout>(),
+            size_of::<SegmentLayout>(),
             PROT,
             MapFlags::SHARED,
             file.as_fd(),
@@ -273,7 +279,7 @@ mod tests {
         let Made(segment, path) = &Made::new();
         let found = std::fs::metadata(path).unwrap();
         assert_eq!(found.permissions().mode() & 0o7777, 0o600);
-        assert_eq!(found.len() as usize, size_of::<Layout>());
+        assert_eq!(found.len() as usize, size_of::<SegmentLayout>());
         let attached = Segment::attach(path).unwrap();
         attached.header.strict.store(7, Ordering::Relaxed);
         assert_eq!(segment.header.strict.load(Ordering::Relaxed), 7);
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(kind(), Err(io::ErrorKind::InvalidData), "not made to the end");
         segment.header.magic.store(MAGIC, Ordering::Relaxed);
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-        file.set_len(size_of::<Layout>() as u64 + 4096).unwrap();
+        file.set_len(size_of::<SegmentLayout>() as u64 + 4096).unwrap();
         assert_eq!(kind(), Err(io::ErrorKind::InvalidData), "of another length");
     }
 }

@@ -22,7 +22,7 @@ use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File, registered};
 use crate::gate::{self, Hold, NO_PERMITS, Permits};
-use crate::layout::{ChannelCell, CounterShard, Header, Layout};
+use crate::layout::{ChannelCell, CounterShard, Header, SegmentLayout};
 use crate::lease;
 use crate::local;
 use crate::record;
@@ -129,7 +129,7 @@ impl Stage {
     }
 
     /// The memory of the stage.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &SegmentLayout {
         &self.segment
     }
 

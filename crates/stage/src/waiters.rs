@@ -38,7 +38,7 @@ use std::sync::atomic::{Ordering, fence};
 use tidegate_algo::shaping::token_bucket::Due;
 use tidegate_model::{Span, Time};
 
-use crate::layout::{Layout, WAITERS_MAX, WaiterCell, WaiterTable};
+use crate::layout::{SegmentLayout, WAITERS_MAX, WaiterCell, WaiterTable};
 use crate::wait::{ASLEEP, RECHECK, one_fewer};
 
 /// Bit of a lease: its cell is being filled. One that stays so has no tokens to give back.
@@ -125,7 +125,7 @@ impl Waiter<'_> {
 
 /// Gives the tokens of waiters that are gone back to their buckets, unless that was done a moment
 /// ago.
-pub(crate) fn sweep(layout: &Layout, now: Time) {
+pub(crate) fn sweep(layout: &SegmentLayout, now: Time) {
     let table = &layout.waiters;
     let last = table.swept.load(Ordering::Relaxed);
     if now.since(Time(last)) < RECHECK {
@@ -145,7 +145,7 @@ pub(crate) fn sweep(layout: &Layout, now: Time) {
 
 /// Ends a lease that its thread did not renew.
 #[cold]
-fn end_lease(layout: &Layout, cell: &WaiterCell, lease: u64) {
+fn end_lease(layout: &SegmentLayout, cell: &WaiterCell, lease: u64) {
     // Read before the exchange, after which the cell may be another request's.
     let due = cell.due.load(Ordering::Relaxed);
     let tokens = cell.tokens.load(Ordering::Relaxed);
@@ -172,7 +172,7 @@ fn end_lease(layout: &Layout, cell: &WaiterCell, lease: u64) {
 
 /// Ends the leases of a gate's waiters without giving anything back.
 #[cfg(feature = "agent")]
-pub(crate) fn forget(layout: &Layout, gate: u8) {
+pub(crate) fn forget(layout: &SegmentLayout, gate: u8) {
     let Some(gate_cell) = layout.gates.get(usize::from(gate)) else { return };
     for cell in &layout.waiters.cells {
         let lease = cell.lease.load(Ordering::Relaxed);

@@ -279,7 +279,7 @@ fn waiting_at(stage: &Stage) -> usize {
 fn what_cannot_be_timed_counts_and_has_no_latency() {
     let agent = stage_with(GateSpec::LatencyProbe);
     let (stage, storage) = (agent.stage(), &agent.stage().layout().storage);
-    let timed = || storage.service.sparse().iter().map(|(_, count)| count).sum::<u64>();
+    let timed = || storage.service.counts().total();
     let write = Request::new(Operation::Write, 4_096);
     stage.enforce(&write.untimed()).complete(4_096);
     stage.enforce(&Request::new(Operation::Read, 100).untimed()).complete(100);

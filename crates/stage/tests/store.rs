@@ -14,8 +14,8 @@ use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::MemoryTransport;
-use tidegate_model::{Iops, Span};
-use tidegate_onesided::data_node::{Hello, SessionSlot, ToClient, TokenRules, VERSION, Welcome};
+use tidegate_model::{Iops, SessionSlot, Span};
+use tidegate_onesided::data_node::{Hello, SlotParameters, ToClient, TokenRules, VERSION, Welcome};
 use tidegate_onesided::haechi::{region_layout, words};
 use tidegate_onesided::kv::{Area, HEADER, Layout, LayoutError};
 use tidegate_onesided::one_sided::{BufferPosition, Operation, RemoteMemory};
@@ -67,11 +67,11 @@ impl Node {
     }
 
     /// Accepts and welcomes the next client.
-    fn admit(&self, session_slot: Option<SessionSlot>) -> UnixStream {
+    fn admit(&self, session_slot: Option<SlotParameters>) -> UnixStream {
         self.welcome(self.receive_hello().0, session_slot)
     }
 
-    fn welcome(&self, stream: UnixStream, session_slot: Option<SessionSlot>) -> UnixStream {
+    fn welcome(&self, stream: UnixStream, session_slot: Option<SlotParameters>) -> UnixStream {
         let transport = MemoryTransport::Shm;
         let welcome = Welcome {
             tenant: "t".into(),
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// A store here, and the node's end of its connection.
-    fn store(&self, session_slot: Option<SessionSlot>) -> (Store, UnixStream) {
+    fn store(&self, session_slot: Option<SlotParameters>) -> (Store, UnixStream) {
         thread::scope(|scope| {
             let server = scope.spawn(|| self.admit(session_slot));
             let store = Store::open(self.path(), Settings::default()).unwrap();
@@ -107,9 +107,15 @@ fn send(mut stream: &UnixStream, message: &ToClient) {
     std::io::Write::write_all(&mut stream, &bytes).unwrap();
 }
 
-fn session_slot() -> SessionSlot {
+fn session_slot() -> SlotParameters {
     let (rules, period) = (TokenRules::Sound, Span::SECOND);
-    SessionSlot { number: 3, rules, period, client: Iops(1_000_000), reservation: 10 }
+    SlotParameters {
+        number: SessionSlot(3),
+        rules,
+        period,
+        client: Iops(1_000_000),
+        reservation: 10,
+    }
 }
 
 #[test]

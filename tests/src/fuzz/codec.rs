@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
@@ -156,7 +157,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
 
 /// A report with one of everything.
 pub(super) fn report() -> StageReport {
-    let waiting = vec![(3, 1), (9, 20)];
+    let waiting = BucketCounts::from([(BucketIndex(3), 1), (BucketIndex(9), 20)]);
     let channel = ChannelReport {
         name: "kv".into(),
         tenant: TenantId(1),

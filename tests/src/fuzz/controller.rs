@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, StageId, TenantId, Time};
@@ -299,21 +300,25 @@ fn lies(tape: &mut Tape<'_>) -> StageReport {
     let name = |tape: &mut Tape<'_>| {
         String::from(*tape.pick(&["a", "b", "x", "a:bandwidth", "b:operations", "", ":", "é"]))
     };
+    let counts = |tape: &mut Tape<'_>| -> BucketCounts {
+        let count = (BucketIndex(tape.word() as u16), tape.number());
+        vec![count; tape.below(40)].into_iter().collect()
+    };
     let channel = |tape: &mut Tape<'_>| ChannelReport {
         name: name(tape),
         tenant: TenantId(tape.word() as u16),
         operations: tape.number(),
         bytes: tape.number(),
         waited_ns: tape.number(),
-        waiting: vec![(tape.word() as u16, tape.number())],
-        service: vec![(tape.word() as u16, tape.number()); tape.below(40)],
+        waiting: [(BucketIndex(tape.word() as u16), tape.number())].into(),
+        service: counts(tape),
     };
     let gate = |tape: &mut Tape<'_>| GateReport {
         name: name(tape),
         delayed: tape.number(),
         waited_ns: tape.number(),
         waiting_now: tape.word(),
-        waiting: vec![(tape.word() as u16, tape.number()); tape.below(40)],
+        waiting: counts(tape),
         rate: None,
     };
     let bypass = Bypassed { reason: name(tape), calls: tape.number(), bytes: tape.number() };

@@ -1,7 +1,7 @@
 //! Recordings: any line is read or refused, a line that is read is written as it was, and the load
 //! that is made of them makes sense to the twin.
 
-use tidegate_proto::recording::{LINE_MAX, Line, Parser};
+use tidegate_proto::recording::{LINE_MAX, Parser, RecordingLine};
 use tidegate_sim::twin::RecordedLoad;
 
 /// The input is a recording.
@@ -14,7 +14,7 @@ pub fn run(bytes: &[u8]) {
         match parser.line(line) {
             Ok(read) => {
                 assert_eq!(read.to_string().as_bytes(), line, "another line is written");
-                requests += usize::from(matches!(read, Line::Request(_)));
+                requests += usize::from(matches!(read, RecordingLine::Request(_)));
             }
             Err(error) => {
                 assert!(error.to_string().len() < 600, "{error}");

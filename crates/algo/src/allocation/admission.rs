@@ -52,7 +52,7 @@ mod tokens;
 mod warned;
 
 pub use data_nodes::{Unkept, unkept};
-pub use resources::{Refusal, admit, resource_warnings};
+pub use resources::{AdmissionRefusal, admit, resource_warnings};
 pub use warned::all_warnings;
 
 /// The proof that promises cannot be kept: these tenants reach no nodes but these.

@@ -59,7 +59,7 @@ pub struct Head(pub(crate) AtomicU64);
 /// One copy of the words, and the thread that may write it. Zero was never claimed.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Buffer<const W: usize> {
+pub struct VersionedBuffer<const W: usize> {
     pub(crate) claim: AtomicU64,
     words: [AtomicU64; W],
 }
@@ -70,7 +70,7 @@ pub struct Buffer<const W: usize> {
 #[repr(C)]
 pub struct Operations(pub(crate) AtomicU64);
 
-impl<const W: usize> Default for Buffer<W> {
+impl<const W: usize> Default for VersionedBuffer<W> {
     fn default() -> Self {
         Self { claim: AtomicU64::new(0), words: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
@@ -110,7 +110,7 @@ pub struct Versioned<'a, const W: usize> {
     /// One for each structure.
     pub heads: &'a [Head],
     /// At least as many as there are heads and writers.
-    pub buffers: &'a [Buffer<W>],
+    pub buffers: &'a [VersionedBuffer<W>],
     /// One for each writer.
     pub writers: &'a [Operations],
 }
@@ -182,7 +182,7 @@ impl<const W: usize> Versioned<'_, W> {
         }
     }
 
-    fn buffer(&self, head: u64) -> Option<&Buffer<W>> {
+    fn buffer(&self, head: u64) -> Option<&VersionedBuffer<W>> {
         let number = (head % (1 << BUFFER_BITS)) as usize;
         self.buffers.get(number.checked_sub(1)?)
     }

@@ -9,7 +9,7 @@ extern crate std;
 
 struct Memory<const W: usize> {
     heads: Vec<Head>,
-    buffers: Vec<Buffer<W>>,
+    buffers: Vec<VersionedBuffer<W>>,
     writers: Vec<Operations>,
 }
 
@@ -17,7 +17,7 @@ impl<const W: usize> Memory<W> {
     fn new(heads: usize, writers: usize) -> Self {
         Self {
             heads: (0..heads).map(|_| Head::default()).collect(),
-            buffers: (0..heads + writers).map(|_| Buffer::default()).collect(),
+            buffers: (0..heads + writers).map(|_| VersionedBuffer::default()).collect(),
             writers: (0..writers).map(|_| Operations::default()).collect(),
         }
     }

@@ -9,7 +9,7 @@ use tidegate_algo::scheduling::scheduler::{
 };
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::tag::CLASSES;
-use tidegate_model::waits::Rule;
+use tidegate_model::waits::WaitRule;
 use tidegate_model::{Class, ClassWeights, Discipline, Span, Time, Waits};
 
 #[derive(Clone, Debug)]
@@ -180,7 +180,7 @@ impl WaitsSim {
             let truth = self.truths.entry(*slot).or_default();
             prop_assert_eq!(waits.total_ns(), truth.gone + still);
             prop_assert_eq!(waits.operations, truth.dispatched);
-            for rule in Rule::ALL {
+            for rule in WaitRule::ALL {
                 prop_assert!(waits.of(rule) >= truth.seen.of(rule), "{rule:?} fell");
             }
             truth.seen = waits;
@@ -240,7 +240,7 @@ fn a_single_cause_is_charged_alone() {
             }
         }
         let waits = scheduler.waits(Time(1_000), a);
-        Rule::ALL.map(|rule| waits.of(rule))
+        WaitRule::ALL.map(|rule| waits.of(rule))
     };
     let own: u64 = (0..8).map(|index| index * 10).sum();
     // Behind eight by reservation, each of them 80 ns, and then behind its own.

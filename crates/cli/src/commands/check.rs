@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_algo::allocation::admission::{self, Refusal, Shortage, Unkept};
+use tidegate_algo::allocation::admission::{self, AdmissionRefusal, Shortage, Unkept};
 use tidegate_fabric::default_paths::default_state;
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
@@ -208,7 +208,7 @@ struct Cut<'a> {
 /// Why a policy is refused, and the proofs if it cannot be kept.
 struct Refusals {
     failure: Failure,
-    proofs: Vec<Refusal>,
+    proofs: Vec<AdmissionRefusal>,
 }
 
 impl From<Failure> for Refusals {
@@ -283,8 +283,9 @@ fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusals> {
     }
 }
 
-fn cut(refusal: &Refusal) -> Option<Cut<'_>> {
-    let Refusal::Shortage(Shortage { nodes, capacity, tenants, promised }) = refusal else {
+fn cut(refusal: &AdmissionRefusal) -> Option<Cut<'_>> {
+    let AdmissionRefusal::Shortage(Shortage { nodes, capacity, tenants, promised }) = refusal
+    else {
         return None;
     };
     let amount = |level: &Throughput, unit| (level.unit() == unit).then_some(level.per_second());
@@ -298,8 +299,8 @@ fn cut(refusal: &Refusal) -> Option<Cut<'_>> {
     })
 }
 
-fn excess(refusal: &Refusal) -> Option<Excess<'_>> {
-    let Refusal::Infeasible(infeasible) = refusal else { return None };
+fn excess(refusal: &AdmissionRefusal) -> Option<Excess<'_>> {
+    let AdmissionRefusal::Infeasible(infeasible) = refusal else { return None };
     let Infeasible { whole, resource, unit, available, reserved, parts } = infeasible;
     // A budget and its reservations are in `sums` of a policy that fits, and in the message.
     if *whole == Whole::Budget {

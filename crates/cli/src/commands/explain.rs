@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tidegate_model::{Rule, Waits};
+use tidegate_model::{WaitRule, Waits};
 use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::stats::delays::stages::{DelaysAtStage, StageGate, StageWaits};
 use tidegate_proto::stats::delays::{Cause, Delays, DelaysAtDataNode};
@@ -264,14 +264,14 @@ fn nodes(delays: &Delays, paint: Paint) -> String {
             amounts::count(waits.operations).into(),
             there.mean_ns.map_or("-".into(), amounts::span).into(),
         ];
-        row.extend(Rule::ALL.map(|rule| Cell::from(mean(waits, rule))));
+        row.extend(WaitRule::ALL.map(|rule| Cell::from(mean(waits, rule))));
         table.row(row);
     }
     table.render(paint, usize::MAX)
 }
 
 /// How long `rule` held a request on average.
-fn mean(waits: &Waits, rule: Rule) -> String {
+fn mean(waits: &Waits, rule: WaitRule) -> String {
     waits.of(rule).checked_div(waits.operations).map_or("-".into(), amounts::span)
 }
 
@@ -301,7 +301,7 @@ mod tests {
         let demand_ns = 8 * Span::SECOND.0;
         let there = DelaysAtNode { node, waits, mean_ns, operations_per_second, demand_ns };
         let causes = vec![Cause {
-            rule: Rule::Turn,
+            rule: WaitRule::Turn,
             permille: 750,
             node: "a".into(),
             why: "it takes turns".into(),

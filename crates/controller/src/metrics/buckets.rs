@@ -1,6 +1,6 @@
 //! Buckets of the histograms that the controller's peers have counted.
 
-use tidegate_algo::concurrent::histogram::upper_bound;
+use tidegate_algo::concurrent::histogram::BucketIndex;
 use tidegate_proto::stats::latency::{self, LatencyCounts};
 
 /// Upper bounds of the buckets of waiting times, in nanoseconds: from what a sleeping thread can
@@ -24,7 +24,7 @@ pub(super) fn wait_buckets(counts: &[u64]) -> Vec<(f64, u64)> {
     let bounds = WAIT_BOUNDS_NS.iter().copied().chain([u64::MAX]);
     let mut buckets: Vec<(u64, u64)> = bounds.map(|bound| (bound, 0)).collect();
     for (index, count) in counts.iter().enumerate() {
-        let bound = upper_bound(index).0;
+        let bound = BucketIndex::at(index).upper_bound().0;
         if let Some((_, sum)) = buckets.iter_mut().find(|(upper, _)| bound <= *upper) {
             *sum += count;
         }

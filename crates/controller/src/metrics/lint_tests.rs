@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tidegate_algo::concurrent::histogram::upper_bound;
+use tidegate_algo::concurrent::histogram::BucketIndex;
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
@@ -161,7 +161,8 @@ fn everything() -> Survey {
     // 60 waits of less than 64 ns, 39 of up to 2 ms, and one of minutes.
     let mut counts = vec![0; 256];
     counts[0] = 60;
-    counts[(0..256).position(|index| upper_bound(index).0 >= 2_000_000).unwrap()] = 39;
+    let ends_at = |index| BucketIndex::at(index).upper_bound().0;
+    counts[(0..256).position(|index| ends_at(index) >= 2_000_000).unwrap()] = 39;
     counts[255] = 1;
     let waits = Waits { counts, waited_ns: 1 };
     let waits = vec![("oltp".into(), Unit::Bytes, waits)];

@@ -14,6 +14,7 @@ use tidegate_proto::data::{
     AnswerHead, FromNode, JobHead, MESSAGE_MAX, ReplyHead, RequestHead, SILENCE_MAX, ToNode,
     VERSION, decode, encode,
 };
+use tidegate_proto::session::version::VersionMismatch;
 
 use super::{LinkSettings, Notice, Opened, failed, refused};
 use crate::buffer::Buffer;
@@ -234,12 +235,9 @@ impl NodeLink {
     ) -> io::Result<()> {
         match decode(payload).map_err(|error| refused(error.to_string()))? {
             FromNode::Welcome { version, name, release } => {
-                if version != VERSION {
-                    return Err(refused(format!(
-                        "the node (release {release}) speaks version {version} and this gateway \
-                         version {VERSION}; run the same release on both"
-                    )));
-                }
+                let peer = format_args!("node (release {release})");
+                VersionMismatch::check((peer, version), ("gateway", VERSION))
+                    .map_err(|mismatch| refused(mismatch.to_string()))?;
                 self.is_welcome = true;
                 notices.push_back(Notice::Up { name });
             }

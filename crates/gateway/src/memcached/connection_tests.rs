@@ -24,7 +24,7 @@ use crate::ketama::Server;
 use crate::links::Common;
 use crate::memcached::VALUE_MAX_DEFAULT;
 use crate::message::Message;
-use crate::nodes::Node;
+use crate::nodes::NodeLocation;
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::worker::{Client as _, Frontend as _};
@@ -104,7 +104,7 @@ impl Scene {
         let register = Register::new(given.nodes, ["kv"].into_iter(), true);
         let reporter = Reachability::new(vec![String::new(); given.nodes]).join();
         let services: Vec<_> =
-            (0..given.nodes).map(|_| Node::Here(Arc::new(nodes.clone()))).collect();
+            (0..given.nodes).map(|_| NodeLocation::Here(Arc::new(nodes.clone()))).collect();
         let costs = (CostModel::Bytes, Limits::default().patience, true);
         let common = Common::new(costs, "g", &[]).unwrap().of_pool(pool.nodes.len());
         let opened = Nodes::open(&services, &[pool.parts()], (&common, &reporter), &reactor);

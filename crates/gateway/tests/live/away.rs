@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{Limits, Node, start};
+use tidegate_gateway::{Limits, NodeLocation, start};
 use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
@@ -47,8 +47,8 @@ fn testbed_over(
     patience: Duration,
 ) -> (Testbed, PathBuf) {
     let limits = Limits { patience, ..Limits::default() };
-    let there = Node::There { name: "far".into(), way: Address::Unix(path.clone()).into() };
-    let here = Node::Here(Arc::new(nodes[0].clone()));
+    let there = NodeLocation::There { name: "far".into(), way: Address::Unix(path.clone()).into() };
+    let here = NodeLocation::Here(Arc::new(nodes[0].clone()));
     let gateway = start(config(&folder, limits, 1), &[here, there]).unwrap();
     (Testbed { folder, nodes, gateway }, path)
 }

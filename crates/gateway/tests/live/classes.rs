@@ -10,10 +10,10 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, r
 use tempfile::TempDir;
 use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{Limits, Node, start};
+use tidegate_gateway::{Limits, NodeLocation, start};
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Bytes, Class};
-use tidegate_node::Store;
+use tidegate_node::StoreConfig;
 use tidegate_proto::data::LinkKind;
 use tidegate_tests::tools;
 use tidegate_wire::nbd::constants::command;
@@ -38,11 +38,11 @@ fn policy() -> String {
 }
 
 /// A gateway with a volume for each class on one node, and its controller with the policy.
-fn testbed(folder: TempDir, node: Node) -> (Testbed, Controller) {
+fn testbed(folder: TempDir, node: NodeLocation) -> (Testbed, Controller) {
     testbed_with(folder, node, true)
 }
 
-fn testbed_with(folder: TempDir, node: Node, dscp: bool) -> (Testbed, Controller) {
+fn testbed_with(folder: TempDir, node: NodeLocation, dscp: bool) -> (Testbed, Controller) {
     let mut config = config(&folder, Limits::default(), 1);
     config.dscp = dscp;
     config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
@@ -98,14 +98,14 @@ impl Capture {
 }
 
 /// A node that listens on TCP, and its port.
-fn node_on_tcp(dscp: bool) -> (tidegate_node::Running, Node, u16) {
+fn node_on_tcp(dscp: bool) -> (tidegate_node::Running, NodeLocation, u16) {
     let listen = Some("127.0.0.1:0".parse().unwrap());
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let config = tidegate_node::Config { listen, dscp, ..tidegate_node::Config::new("a", store) };
     let node = tidegate_node::start(config).unwrap();
     let address = node.address().unwrap().clone();
     let Address::Tcp(socket) = address else { panic!("{address}") };
-    let there = Node::There { name: "a".into(), way: address.into() };
+    let there = NodeLocation::There { name: "a".into(), way: address.into() };
     (node, there, socket.port())
 }
 
@@ -155,7 +155,7 @@ fn played() -> (Testbed, Controller, Peer, Memory) {
     let (path, node) = (folder.path().join("node.sock"), Memory::default());
     let peer = Peer::start(path.clone(), node.clone());
     let way = Address::Unix(path).into();
-    let (testbed, controller) = testbed(folder, Node::There { name: "far".into(), way });
+    let (testbed, controller) = testbed(folder, NodeLocation::There { name: "far".into(), way });
     let mut client = Client::enter(&testbed, "medium", true);
     eventually("the node", || client.read(0, 512).is_ok());
     (testbed, controller, peer, node)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{Limits, Node, start};
+use tidegate_gateway::{Limits, NodeLocation, start};
 use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
@@ -26,8 +26,8 @@ fn testbed(patience: Duration) -> (Testbed, Peer) {
     let peer = Peer::start(path.clone(), nodes[1].clone());
     let mut config = config(&folder, Limits { patience, ..Limits::default() }, 2);
     config.volumes.push(volume("far", 8 << 20, &[1]));
-    let there = Node::There { name: "far".into(), way: Address::Unix(path).into() };
-    let here = Node::Here(Arc::new(nodes[0].clone()));
+    let there = NodeLocation::There { name: "far".into(), way: Address::Unix(path).into() };
+    let here = NodeLocation::Here(Arc::new(nodes[0].clone()));
     let gateway = start(config, &[here, there]).unwrap();
     let testbed = Testbed { folder, nodes, gateway };
     let mut client = Client::enter(&testbed, "far", true);

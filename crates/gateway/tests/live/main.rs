@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate_fabric::stream::{Address, ListenerAccess};
-use tidegate_gateway::{Config, Limits, Node, Running, start};
+use tidegate_gateway::{Config, Limits, NodeLocation, Running, start};
 use tidegate_model::cluster::Volume;
 use tidegate_model::{Bytes, CostModel, NodeId};
 
@@ -79,8 +79,8 @@ impl Testbed {
     }
 }
 
-fn here(nodes: &[Memory]) -> Vec<Node> {
-    nodes.iter().map(|node| Node::Here(Arc::new(node.clone()))).collect()
+fn here(nodes: &[Memory]) -> Vec<NodeLocation> {
+    nodes.iter().map(|node| NodeLocation::Here(Arc::new(node.clone()))).collect()
 }
 
 fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {

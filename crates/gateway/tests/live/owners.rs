@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{Config, GatewayCounts, Limits, Node, start};
+use tidegate_gateway::{Config, GatewayCounts, Limits, NodeLocation, start};
 use tidegate_model::Policy;
 use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
@@ -221,8 +221,8 @@ fn the_parts_of_the_way_add_up_to_the_latency() {
     let way = Address::Unix(folder.path().join("node.sock"));
     let mut config = config(&folder, Limits::default(), 1);
     config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
-    let there = Node::There { name: "far".into(), way: way.into() };
-    let gateway = start(config, &[Node::Here(Arc::new(nodes[0].clone())), there]).unwrap();
+    let there = NodeLocation::There { name: "far".into(), way: way.into() };
+    let gateway = start(config, &[NodeLocation::Here(Arc::new(nodes[0].clone())), there]).unwrap();
     let testbed = Testbed { folder, nodes, gateway };
     let peer = Peer::start(testbed.folder.path().join("node.sock"), testbed.nodes[1].clone());
     eventually("the node", || testbed.gateway.unready().is_empty());

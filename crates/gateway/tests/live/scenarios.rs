@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::{AnsweredRequests, Limits, Node, StartError, start};
+use tidegate_gateway::{AnsweredRequests, Limits, NodeLocation, StartError, start};
 use tidegate_model::Bytes;
 use tidegate_wire::nbd::constants::{command, command_flag};
 
@@ -379,8 +379,10 @@ fn costs_elsewhere_are_reported_once_to_each_node() {
     let path = folder.path().join("node.sock");
     let peer = Peer::start(path.clone(), nodes[1].clone());
     let way = Address::Unix(path).into();
-    let services =
-        [Node::Here(Arc::new(nodes[0].clone())), Node::There { name: "far".into(), way }];
+    let services = [
+        NodeLocation::Here(Arc::new(nodes[0].clone())),
+        NodeLocation::There { name: "far".into(), way },
+    ];
     let gateway = start(config(&folder, Limits::default(), 2), &services).unwrap();
     let testbed = Testbed { folder, nodes, gateway };
     let mut clients = [0, 1, 2].map(|_| Client::enter(&testbed, "striped", true));

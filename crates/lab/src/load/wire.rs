@@ -10,7 +10,7 @@ use super::pace::{Direction, Ending};
 use super::schedule::Dice;
 use super::target::Address;
 use tidegate_console::failure::{Code, Failure};
-use tidegate_fabric::reactor::Source;
+use tidegate_fabric::reactor::EventSource;
 
 /// How long a server may take for anything that is not under load yet.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ impl Write for Stream {
     }
 }
 
-impl Source for Stream {}
+impl EventSource for Stream {}
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -23,7 +23,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct E2eProgress {
     /// The simulated time.
     pub now: Span,
     /// Of so much.
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
     /// request.
     pub fn go_while(
         self,
-        goes_on: impl FnMut(&Progress) -> bool,
+        goes_on: impl FnMut(&E2eProgress) -> bool,
     ) -> Result<E2eReport, ScenarioError> {
         go::<Events<E2eEvent>>(self, goes_on)
     }
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
 
 fn go<Q: EventQueue<E2eEvent> + Default>(
     run: Run<'_>,
-    mut goes_on: impl FnMut(&Progress) -> bool,
+    mut goes_on: impl FnMut(&E2eProgress) -> bool,
 ) -> Result<E2eReport, ScenarioError> {
     let scenario = run.scenario;
     let mut simulation = E2eSim::<Q>::new(run.scenario, run.open, run.with_ports)?;
@@ -133,7 +133,7 @@ fn go<Q: EventQueue<E2eEvent> + Default>(
         }
         if is_moment {
             let progress =
-                Progress { now: now.span(), length: scenario.length, events: simulation.count };
+                E2eProgress { now: now.span(), length: scenario.length, events: simulation.count };
             if !goes_on(&progress) {
                 break;
             }
@@ -156,7 +156,7 @@ pub fn run(scenario: &Scenario) -> Result<E2eReport, ScenarioError> {
 /// As [`Run::go_while`].
 pub fn run_while(
     scenario: &Scenario,
-    goes_on: impl FnMut(&Progress) -> bool,
+    goes_on: impl FnMut(&E2eProgress) -> bool,
 ) -> Result<E2eReport, ScenarioError> {
     Run::new(scenario).go_while(goes_on)
 }

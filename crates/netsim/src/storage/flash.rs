@@ -154,7 +154,7 @@ pub(super) struct Flash {
     chips: Vec<Chip>,
     operations: Slots<Operation>,
     times: parameters::CellTimes,
-    bus: parameters::Channel,
+    bus: parameters::ChannelBus,
     cleaning_first: bool,
     done: [u64; 6],
 }

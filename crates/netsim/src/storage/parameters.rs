@@ -40,7 +40,7 @@ pub struct Parameters {
     /// How long the cells take.
     pub times: CellTimes,
     /// The bus between the controller and the chips of a channel.
-    pub channel: Channel,
+    pub channel: ChannelBus,
     /// The link between the host and the controller.
     pub link: HostLinkParameters,
     /// How commands come in.
@@ -133,7 +133,7 @@ impl Default for CellTimes {
 /// The bus between the controller and the chips of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Channel {
+pub struct ChannelBus {
     /// Its bandwidth, 1 MB/s to 100 GB/s; default 333.3 MB/s (ONFI NV-DDR2, one byte in 3 ns).
     #[serde(deserialize_with = "text")]
     pub rate: Rate,
@@ -148,7 +148,7 @@ pub struct Channel {
     pub erase_command: Span,
 }
 
-impl Default for Channel {
+impl Default for ChannelBus {
     fn default() -> Self {
         Self {
             rate: Rate(333_333_333),
@@ -414,7 +414,7 @@ impl Parameters {
         let rates = 1_000_000..=1_000_000_000_000;
         let fit = [channel.rate, link.rate, cache.rate].iter().all(|rate| rates.contains(&rate.0));
         must(fit, "channel.rate, link.rate and cache.rate: from \"1MB/s\" to \"1TB/s\"")?;
-        let Channel { read_command, program_command, erase_command, .. } = *channel;
+        let ChannelBus { read_command, program_command, erase_command, .. } = *channel;
         let short = [read_command, program_command, erase_command, cache.open, cache.close];
         let fit = short.iter().all(|time| *time <= Span::MILLISECOND);
         must(fit, "channel, cache: commands, open and close at most \"1ms\"")?;
@@ -491,7 +491,7 @@ mod tests {
     /// Four kilobytes on the shipped channel: 12.288 us.
     #[test]
     fn a_page_on_the_bus() {
-        let time = duration(4_096, Channel::default().rate);
+        let time = duration(4_096, ChannelBus::default().rate);
         assert_eq!(time.0, 12_288_000, "{time}");
     }
 }

@@ -107,7 +107,7 @@ pub struct FlowPlan {
     pub window: Option<Beginning>,
     /// For a flow with a rate.
     #[serde(default)]
-    pub rate: Option<Limits>,
+    pub rate: Option<RateParameters>,
     /// For QTCP: by how much its quality factor may differ from one until a flow scales its promise
     /// by itself. Without it, it does not.
     #[serde(default)]
@@ -165,7 +165,7 @@ impl Default for Beginning {
 /// `tidegate_algo::congestion::dcqcn::DcqcnParameters::for_line`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct RateParameters {
     /// The least rate.
     #[serde(default, deserialize_with = "optional")]
     pub least: Option<Rate>,
@@ -280,7 +280,7 @@ impl FlowPlan {
             must(self.cc == CongestionControl::Qtcp, "interference: only for qtcp")?;
             must(sigma > 0.0 && sigma < 1.0, "interference: above 0.0 and below 1.0")?;
         }
-        self.rate.as_ref().map_or(Ok(()), Limits::check)
+        self.rate.as_ref().map_or(Ok(()), RateParameters::check)
     }
 
     /// The packets that its flow has.
@@ -311,7 +311,7 @@ impl FlowPlan {
     }
 }
 
-impl Limits {
+impl RateParameters {
     fn check(&self) -> Result<(), ScenarioError> {
         let positive = |span: Option<Span>| span.is_none_or(|span| span > Span::ZERO);
         must(positive(self.quiet), "rate.quiet: more than \"0s\"")?;

@@ -137,7 +137,8 @@ fn plan() -> impl Strategy<Value = FlowPlan> {
         prop::option::of((1u32..5).prop_map(|every| Answers { every, within: Span(500_000) }));
     (prop::sample::select(cc_variants), answer, any::<bool>()).prop_map(|(cc, answer, is_lost)| {
         let repeat = if is_lost { Repeat::Lost } else { Repeat::All };
-        let rate = (!cc.is_window()).then(|| Limits { repeat, ..Limits::default() });
+        let rate =
+            (!cc.is_window()).then(|| RateParameters { repeat, ..RateParameters::default() });
         FlowPlan { answer, rate, ..FlowPlan::of(cc) }
     })
 }

@@ -360,7 +360,7 @@ impl Stage {
     }
 
     fn storage(&self) -> FromStage {
-        let service = self.service.sparse();
+        let service = self.service.counts();
         FromStage::Storage(StorageReport { service, ..self.storage.clone() })
     }
 

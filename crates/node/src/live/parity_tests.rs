@@ -19,7 +19,7 @@ use tidegate_proto::cluster::message::{Grant, Plan, RoundId, Share, TenantPlan, 
 
 use super::recorded::{Call, Input, RECORDS, replay};
 use super::*;
-use crate::{Config, Running, Speed, Store, start};
+use crate::{Config, Running, Speed, StoreConfig, start};
 
 const THREADS: u64 = 4;
 const TENANTS: [&str; 3] = ["gold", "silver", "limited"];
@@ -171,8 +171,11 @@ fn calls_of(config: Config, steps: u64) -> (Vec<Call>, Result<(), String>) {
 
 #[test]
 fn a_live_node_decides_as_a_simulated_one() {
-    let memory =
-        Config { workers: 3, depth: 8, ..Config::new("a", Store::Memory { capacity: Bytes::MAX }) };
+    let memory = Config {
+        workers: 3,
+        depth: 8,
+        ..Config::new("a", StoreConfig::Memory { capacity: Bytes::MAX })
+    };
     let speed = Some(Speed { rate: Iops(20_000), variance: 20, seed: 1 });
     let modelled = Config { speed, ..memory.clone() };
     for (config, steps) in [(memory, 1_000), (modelled, 100)] {
@@ -192,7 +195,7 @@ fn a_live_node_decides_as_a_simulated_one() {
 /// A record in which one decision is another is refused: the test can fail.
 #[test]
 fn a_changed_record_is_noticed() {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     RECORDS.set(true);
     let node = start(Config { depth: 1, ..Config::new("a", store) }).expect("a node in memory");
     RECORDS.set(false);

@@ -15,7 +15,7 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::DataNode;
-use tidegate_model::{Cluster, Span, Time};
+use tidegate_model::{Cluster, SessionSlot, Span, Time};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
 use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::kv::{self, Answer, Layout, Opening};
@@ -270,7 +270,7 @@ fn each_damaged_structure_is_noticed_and_clients_go_on() {
             ("capacity", region_layout::LEARNED, u64::MAX, true),
             ("left", region_layout::LEFT, 1, true),
             ("grants", region_layout::GRANTS, u64::MAX, true),
-            ("grants", region_layout::line(region_layout::GRANTS, 63), 1, true),
+            ("grants", region_layout::line(region_layout::GRANTS, SessionSlot(63)), 1, true),
             ("store header", store + 24, 1, false),
             ("taken", store + 64 + 8, u64::MAX, false),
             ("given", store + 64 + 16, u64::MAX, false),

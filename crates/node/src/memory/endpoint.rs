@@ -21,7 +21,7 @@ use tidegate_fabric::memory::verbs::ClientNumber;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::data_node::rnic::ConnectRequest;
 use tidegate_onesided::data_node::{ClientIdentity, Hello, ToClient, VERSION, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
@@ -62,7 +62,7 @@ const RNIC_WAIT: Span = Span::SECOND;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The client of this session slot is to be shut out.
-    Fence(u16),
+    Fence(SessionSlot),
     /// The node's own RNIC does not reach the memory any more.
     Lost,
     Damaged,
@@ -95,7 +95,7 @@ struct ClientConnection {
     file: Option<OwnedFd>,
     /// Whether it has the region.
     is_in: bool,
-    session_slot: Option<u16>,
+    session_slot: Option<SessionSlot>,
     /// Its queue pairs, if its RNIC reaches the memory.
     client: Option<ClientNumber>,
 }
@@ -328,7 +328,7 @@ impl Endpoint {
                     tracing::info!(
                         client,
                         tenant = welcome.tenant,
-                        session_slot = connection.session_slot,
+                        session_slot = connection.session_slot.map(|session_slot| session_slot.0),
                         "client connected"
                     );
                 }

@@ -27,9 +27,9 @@ use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
 use tidegate_model::cluster::{DataNode, MemoryTransport};
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Policy, Span, Time};
+use tidegate_model::{Bytes, Policy, SessionSlot, Span, Time};
 use tidegate_onesided::data_node::{
-    self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, TokenRules, VERSION,
+    self, ClientIdentity, Hello, SessionRegistry, ShareAgent, SlotParameters, TokenRules, VERSION,
     Welcome,
 };
 use tidegate_onesided::haechi::monitor::MonitorSettings;
@@ -39,6 +39,7 @@ use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_onesided::one_sided::{BufferPosition, Lost, Operation, RemoteMemory as _};
 use tidegate_onesided::session_slots::{self, SlotDenied};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
+use tidegate_proto::session::version::VersionMismatch;
 
 use super::StartError;
 use super::headroom;
@@ -46,7 +47,7 @@ use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
 use crate::mutex::lock;
-use remake::Store;
+use remake::RemadeStore;
 
 /// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
@@ -108,7 +109,7 @@ struct HostState {
     /// The memory of this node's earlier incarnation, which a client may return.
     former: Option<Identity>,
     /// Session slots of the earlier incarnation, whose clients have not reconnected yet.
-    orphans: BTreeSet<u16>,
+    orphans: BTreeSet<SessionSlot>,
     /// Whether the node's own RNIC has lost the memory.
     is_lost: bool,
     /// The damaged structure of the memory, until there is other memory.
@@ -120,9 +121,9 @@ struct HostState {
 fn take_session_slot(
     monitor: &mut Monitor<Own>,
     share_agent: &ShareAgent,
-    orphans: &mut BTreeSet<u16>,
+    orphans: &mut BTreeSet<SessionSlot>,
     (tenant, hello): (Option<&Tenant>, &Hello),
-) -> Result<(u16, Promise), Denied> {
+) -> Result<(SessionSlot, Promise), Denied> {
     let earlier = hello.session_slot.filter(|number| orphans.contains(number));
     if earlier.is_none() {
         let clients = |name: &str| share_agent.registry.clients_of(name);
@@ -219,6 +220,7 @@ impl Host {
         // That incarnation may have ended while it moved away from this memory.
         set_left(&region, false);
         let session_slots = (0..self.node.session_slots as u16)
+            .map(SessionSlot)
             .filter(|session_slot| monitor.promise(*session_slot).is_some());
         inner.orphans = session_slots.collect();
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
@@ -321,7 +323,7 @@ impl Host {
 
     /// Records that a session slot is free: the client of this node's earlier incarnation has not
     /// reconnected.
-    pub(super) fn forget(&self, session_slot: u16) {
+    pub(super) fn forget(&self, session_slot: SessionSlot) {
         lock(&self.inner).orphans.remove(&session_slot);
     }
 
@@ -334,13 +336,8 @@ impl Host {
         identity: &ClientIdentity,
         hello: &Hello,
     ) -> Result<(Welcome, Arc<Region>), Denied> {
-        if hello.version != VERSION {
-            return Err(Denied::Refused(format!(
-                "the client speaks version {} and this data node version {VERSION}; run both from \
-                 the same release of Tidegate",
-                hello.version
-            )));
-        }
+        VersionMismatch::check(("client", hello.version), ("data node", VERSION))
+            .map_err(|mismatch| Denied::Refused(mismatch.to_string()))?;
         let inner = &mut *lock(&self.inner);
         inner.damaged = inner.damaged.or_else(|| inner.inspector.check(&inner.monitor));
         if inner.damaged.is_some() {
@@ -362,7 +359,7 @@ impl Host {
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let Self { rules, node: DataNode { period, client, .. }, .. } = *self;
                 let reservation = promise.reservation;
-                Some(SessionSlot { number, rules, period, client, reservation })
+                Some(SlotParameters { number, rules, period, client, reservation })
             }
         };
         inner.sweeper.admit(now, session_slot.as_ref().map(|session_slot| session_slot.number));
@@ -373,7 +370,7 @@ impl Host {
     }
 
     /// Takes a client's session slot back, if it has one.
-    pub(super) fn leave(&self, session_slot: Option<u16>) {
+    pub(super) fn leave(&self, session_slot: Option<SessionSlot>) {
         let HostState { monitor, sweeper, share_agent, .. } = &mut *lock(&self.inner);
         if let Some(session_slot) = session_slot {
             share_agent.registry.leave(session_slot);
@@ -389,7 +386,7 @@ impl Host {
     }
 
     /// The tenant of a session slot; empty without a client.
-    pub(super) fn tenant(&self, session_slot: u16) -> String {
+    pub(super) fn tenant(&self, session_slot: SessionSlot) -> String {
         lock(&self.inner).share_agent.registry.tenant(session_slot).into()
     }
 
@@ -399,7 +396,7 @@ impl Host {
     }
 
     /// Whether a session slot is taken by a client that has not left.
-    pub(super) fn has_client(&self, session_slot: u16) -> bool {
+    pub(super) fn has_client(&self, session_slot: SessionSlot) -> bool {
         lock(&self.inner).share_agent.registry.has(session_slot)
     }
 
@@ -428,8 +425,8 @@ impl Host {
     }
 
     /// The memory was made anew because this structure was damaged.
-    pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
-        let is_store_kept = store == Store::Kept;
+    pub(super) fn remade(&self, structure: Structure, store: RemadeStore, took: Span) {
+        let is_store_kept = store == RemadeStore::Kept;
         lock(&self.inner).share_agent.on_remade(structure, is_store_kept, took);
     }
 
@@ -444,7 +441,7 @@ impl Host {
 
     /// Continues with the memory as it is. The clients in `left` may still have it: a client that
     /// is shut out has it, too.
-    pub(super) fn stay(&self, session_slots: impl Iterator<Item = Option<u16>>) {
+    pub(super) fn stay(&self, session_slots: impl Iterator<Item = Option<SessionSlot>>) {
         session_slots.for_each(|session_slot| self.leave(session_slot));
         lock(&self.inner).sweeper.doubt();
     }
@@ -678,23 +675,23 @@ mod tests {
         };
         let try_open = |hello, uid| try_open(hello, uid).map_err(|denied| reason(&denied));
         let session_slot = try_open(hello("a", 400), 7).unwrap().unwrap();
-        assert_eq!((session_slot.number, session_slot.reservation), (0, 400));
+        assert_eq!((session_slot.number, session_slot.reservation), (SessionSlot(0), 400));
         let error = try_open(hello("b", 501), 7).unwrap_err();
         assert!(error.starts_with("client 1 reserves 501 operations per period"), "{error}");
         assert!(try_open(hello("b", 500), 7).is_ok());
         let error = try_open(hello("b", 200), 7).unwrap_err();
         assert!(error.contains("and the node can do 1000; lower them by 100"), "{error}");
         let old = Hello { version: VERSION + 1, ..hello("a", 0) };
-        assert!(try_open(old, 7).unwrap_err().contains("from the same release"));
+        assert!(try_open(old, 7).unwrap_err().contains("run the same release on both"));
         let bare = || Hello { is_bare: true, ..hello("", 0) };
         assert_eq!(try_open(bare(), 0), Ok(None));
         assert!(try_open(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
         assert_eq!(host.client_count(), 2);
-        host.leave(Some(0));
-        assert_eq!((host.client_count(), host.tenant(1).as_str()), (1, "b"));
+        host.leave(Some(SessionSlot(0)));
+        assert_eq!((host.client_count(), host.tenant(SessionSlot(1)).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
         apply(&host, 2, Policy::parse(half).unwrap());
-        let promise = lock(&host.inner).monitor.promise(1).unwrap();
+        let promise = lock(&host.inner).monitor.promise(SessionSlot(1)).unwrap();
         assert_eq!(promise.reservation, 300);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::MessageQueue;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_proto::data_node::Notice;
 
@@ -75,7 +75,7 @@ pub(super) fn run(
 /// Logs an event, and returns the message for the endpoint. One that a client causes is logged if
 /// `is_logged` says so.
 fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) -> Option<Message> {
-    let tenant = |session_slot: u16| host.tenant(session_slot);
+    let tenant = |session_slot: SessionSlot| host.tenant(session_slot);
     match *event {
         MonitorEvent::Over(ref summary) => {
             let done: u64 =
@@ -86,23 +86,25 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
             return Some(Message::Period);
         }
         // A disconnected client reports nothing more until its session slot is free.
-        MonitorEvent::Silent(session_slot) if !host.has_client(session_slot) => {}
-        MonitorEvent::Silent(session_slot) => {
-            if is_logged() {
-                let tenant = tenant(session_slot);
-                tracing::info!(session_slot, tenant, "a client stopped; others have its tokens");
-            }
+        MonitorEvent::Silent(slot) if host.has_client(slot) && is_logged() => {
+            let tenant = tenant(slot);
+            tracing::info!(
+                session_slot = slot.0,
+                tenant,
+                "a client stopped; others have its tokens"
+            );
         }
+        MonitorEvent::Silent(_) => {}
         MonitorEvent::Left(session_slot) => {
             host.forget(session_slot);
-            tracing::debug!(session_slot, "a session slot is free");
+            tracing::debug!(session_slot = session_slot.0, "a session slot is free");
             return Some(Message::SlotFree);
         }
         MonitorEvent::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client does not use what is reserved for it";
-                tracing::info!(session_slot, tenant, periods, "{what}");
+                tracing::info!(session_slot = session_slot.0, tenant, periods, "{what}");
             }
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
@@ -111,7 +113,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client was silent, and lost its session slot";
-                tracing::warn!(session_slot, tenant, "{what}");
+                tracing::warn!(session_slot = session_slot.0, tenant, "{what}");
             }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
@@ -121,7 +123,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client exceeded its tokens";
-                tracing::warn!(session_slot, tenant, issued, tokens, "{what}");
+                tracing::warn!(session_slot = session_slot.0, tenant, issued, tokens, "{what}");
             }
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));

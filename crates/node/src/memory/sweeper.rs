@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::kv::{HOLDERS, Layout, OpenError, Opening, Pass, Stock, Sweep};
 use tidegate_onesided::one_sided::Operation;
@@ -87,7 +87,7 @@ impl Sweeper {
     }
 
     /// A client connects: with a session slot, or without one.
-    pub(super) fn admit(&mut self, now: Time, session_slot: Option<u16>) {
+    pub(super) fn admit(&mut self, now: Time, session_slot: Option<SessionSlot>) {
         match session_slot {
             // Its client gets the session slot only then, and the layout is of this memory.
             Some(session_slot) => {
@@ -101,7 +101,7 @@ impl Sweeper {
     }
 
     /// A client has disconnected.
-    pub(super) fn leave(&mut self, now: Time, session_slot: Option<u16>) {
+    pub(super) fn leave(&mut self, now: Time, session_slot: Option<SessionSlot>) {
         if session_slot.is_none() {
             self.strangers = self.strangers.saturating_sub(1);
         }
@@ -120,7 +120,7 @@ impl Sweeper {
         &mut self,
         now: Time,
         is_alone: bool,
-        is_living: impl Fn(u16) -> bool,
+        is_living: impl Fn(SessionSlot) -> bool,
     ) -> Time {
         if self.strangers > 0 {
             return Time::MAX;
@@ -221,7 +221,7 @@ mod tests {
             outstanding: 4,
             locations: 0,
             extent: 16,
-            session_slot: Some(1),
+            session_slot: Some(SessionSlot(1)),
             rest: Span(20),
         };
         let mut client = Client::new(Shm::new(region.clone(), 8), layout, settings).unwrap();
@@ -247,9 +247,9 @@ mod tests {
         let (region, layout, mut sweeper) = store(true);
         let mut now = 0;
         for _ in 0..1_000 {
-            sweeper.admit(Time(now), Some(1));
+            sweeper.admit(Time(now), Some(SessionSlot(1)));
             assert_eq!(put_and_die(&region, layout), Answer::Stored);
-            sweeper.leave(Time(now), Some(1));
+            sweeper.leave(Time(now), Some(SessionSlot(1)));
             finish(&mut sweeper, &mut now);
         }
     }
@@ -296,7 +296,7 @@ mod tests {
             outstanding: 1,
             locations: 0,
             extent: 1,
-            session_slot: Some(1),
+            session_slot: Some(SessionSlot(1)),
             rest: Span(0),
         };
         let mut client = Client::new(Shm::new(region, 2), layout, settings).unwrap();
@@ -310,8 +310,9 @@ mod tests {
         let (mut now, mut polls) = (Time(0), 0);
         while now < Time(900 * Span::SECOND.0) {
             client.poll(now, &mut Vec::new()).unwrap();
-            now =
-                sweeper.poll(now, false, |session_slot| session_slot == 1).max(now.after(Span(1)));
+            now = sweeper
+                .poll(now, false, |session_slot| session_slot == SessionSlot(1))
+                .max(now.after(Span(1)));
             polls += 1;
         }
         assert!(polls < 300, "{polls}");

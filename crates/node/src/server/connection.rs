@@ -20,6 +20,7 @@ use tidegate_proto::data::{
     AnswerHead, FrameError, FromNode, JobHead, LinkKind, ReplyHead, RequestHead, ToNode, VERSION,
     decode, encode,
 };
+use tidegate_proto::session::version::VersionMismatch;
 
 use super::Message;
 use super::fence::{Denied, Entered, Fences};
@@ -308,13 +309,10 @@ impl Connection {
             ToNode::Hello { .. } if self.greeting != Greeting::Hello => {
                 Err(Closed::Refused("a second hello".into()))
             }
-            ToNode::Hello { version, release } if version != VERSION => {
-                Err(Closed::Refused(format!(
-                    "the gateway (release {release}) speaks version {version} and this node \
-                     version {VERSION}; run the same release on both"
-                )))
-            }
-            ToNode::Hello { .. } => {
+            ToNode::Hello { version, release } => {
+                let peer = format_args!("gateway (release {release})");
+                VersionMismatch::check((peer, version), ("node", VERSION))
+                    .map_err(|mismatch| Closed::Refused(mismatch.to_string()))?;
                 self.greeting = Greeting::Identity;
                 Ok(())
             }

@@ -8,7 +8,7 @@ use tidegate_fabric::service::Fault;
 use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, NodeId, PeriodNumber, Span, TenantIndex};
-use tidegate_node::{Config, Running, Standing, Store, start};
+use tidegate_node::{Config, Running, Standing, StoreConfig, start};
 use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::message::{Hello, VERSION};
@@ -92,7 +92,7 @@ impl Controller {
 }
 
 fn led() -> (tempfile::TempDir, UnixListener, Running) {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     led_with(|_| Config::new("a", store))
 }
 

@@ -10,7 +10,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
 use tidegate_fabric::stream::Address;
 use tidegate_model::PartNumber;
-use tidegate_node::{Config, Store, start};
+use tidegate_node::{Config, StoreConfig, start};
 
 use crate::support::{Client, PATIENCE, job};
 
@@ -55,7 +55,7 @@ fn a_neighbour_waits_for_a_bounded_number_of_values() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memcached");
     let answer = memcached(&path);
-    let store = Store::Memcached { address: Address::Unix(path) };
+    let store = StoreConfig::Memcached { address: Address::Unix(path) };
     let node = start(Config { depth: 32, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
     // Requests fail until the node is connected with it.

@@ -5,13 +5,13 @@ use std::time::Instant;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{Bytes, Iops};
-use tidegate_node::{Config, Speed, StartError, Store, start};
+use tidegate_node::{Config, Speed, StartError, StoreConfig, start};
 
 use crate::support::{Client, create, job, read, write};
 
 #[test]
 fn memory_answers_from_the_very_call() {
-    let node = start(Config::new("a", Store::Memory { capacity: Bytes::MAX })).unwrap();
+    let node = start(Config::new("a", StoreConfig::Memory { capacity: Bytes::MAX })).unwrap();
     let mut client = Client::new(&node, &["t"]);
     let part = client.part;
     let jobs = (0..1_000).map(|n: u64| write(part, n, n * 8, &n.to_le_bytes())).collect();
@@ -41,7 +41,7 @@ fn all(client: &mut Client, jobs: Vec<Job>) -> Vec<Job> {
 
 #[test]
 fn sessions_of_many_threads_get_their_own_answers() {
-    let node = start(Config::new("a", Store::Memory { capacity: Bytes::MAX })).unwrap();
+    let node = start(Config::new("a", StoreConfig::Memory { capacity: Bytes::MAX })).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let node = &node;
@@ -70,7 +70,7 @@ fn files_answer_through_the_completion_sink() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parts");
     create(&path);
-    let store = Store::Directory { path };
+    let store = StoreConfig::Directory { path };
     let node = start(Config { depth: 4, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
     let part = client.part;
@@ -88,7 +88,7 @@ fn files_answer_through_the_completion_sink() {
 
 #[test]
 fn waiting_jobs_fail_when_a_node_ends_and_jobs_at_the_device_complete() {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(10), variance: 0, seed: 1 });
     let node = start(Config { depth: 2, speed, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
@@ -105,7 +105,7 @@ fn waiting_jobs_fail_when_a_node_ends_and_jobs_at_the_device_complete() {
 
 #[test]
 fn a_closed_session_takes_its_waiting_jobs_with_it() {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(1_000_000), variance: 0, seed: 1 });
     let node = start(Config { depth: 1, speed, ..Config::new("a", store) }).unwrap();
     let mut leaving = Client::new(&node, &[]);
@@ -119,7 +119,7 @@ fn a_closed_session_takes_its_waiting_jobs_with_it() {
 
 #[test]
 fn a_modelled_device_keeps_its_rate() {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(10_000), variance: 20, seed: 5 });
     let node = start(Config { depth: 16, speed, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
@@ -141,25 +141,25 @@ fn a_node_that_cannot_start_reports_the_reason_in_a_sentence() {
         Err(error) => error,
         Ok(_) => panic!("it started"),
     };
-    let missing = Store::Device { path: folder.path().join("missing"), size: None };
+    let missing = StoreConfig::Device { path: folder.path().join("missing"), size: None };
     let error = refused(Config::new("a", missing)).to_string();
     assert!(error.contains("missing") && error.contains("truncate -s"), "{error}");
 
     let path = folder.path().join("parts");
     std::fs::create_dir(&path).unwrap();
-    let store = Store::Directory { path };
+    let store = StoreConfig::Directory { path };
     let _first = start(Config::new("a", store.clone())).unwrap();
     let error = refused(Config::new("b", store)).to_string();
     assert!(error.contains("parts") && error.contains("a store of its own"), "{error}");
 
-    let memory = Store::Memory { capacity: Bytes::MAX };
+    let memory = StoreConfig::Memory { capacity: Bytes::MAX };
     let error = refused(Config { depth: 0, ..Config::new("a", memory.clone()) });
     assert!(matches!(error, StartError::Depth(0)), "{error}");
 
     // A busy address is found before the store is touched.
     let listen = Some("127.0.0.1:0".parse().unwrap());
     let first = start(Config { listen, ..Config::new("a", memory) }).unwrap();
-    let store = Store::Directory { path: folder.path().join("never") };
+    let store = StoreConfig::Directory { path: folder.path().join("never") };
     let listen = first.address().cloned();
     let error = refused(Config { listen, ..Config::new("b", store) });
     assert!(matches!(error, StartError::Bind(_)), "{error}");

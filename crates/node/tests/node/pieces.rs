@@ -5,7 +5,7 @@ use std::time::Instant;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{Bytes, Iops, PartNumber};
-use tidegate_node::{Config, Running, Speed, Store, start};
+use tidegate_node::{Config, Running, Speed, StoreConfig, start};
 
 use crate::support::{Client, PATIENCE, create, job, read, write};
 
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// A node whose device serves one unit after the other.
 fn modelled(rate: u64, depth: u32) -> Running {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(rate), variance: 0, seed: 1 });
     start(Config { depth, speed, ..Config::new("a", store) }).unwrap()
 }
@@ -28,8 +28,9 @@ fn zero(part: PartNumber, ticket: u64, offset: u64, length: u64) -> Job {
 fn nodes(folder: &std::path::Path) -> Vec<Running> {
     let path = folder.join("parts");
     create(&path);
-    let directory = Store::Directory { path };
-    let memory = Config { workers: 2, ..Config::new("a", Store::Memory { capacity: Bytes::MAX }) };
+    let directory = StoreConfig::Directory { path };
+    let memory =
+        Config { workers: 2, ..Config::new("a", StoreConfig::Memory { capacity: Bytes::MAX }) };
     let files = Config { depth: 4, ..Config::new("b", directory) };
     vec![start(memory).unwrap(), start(files).unwrap(), modelled(1_000_000, 4)]
 }
@@ -164,7 +165,7 @@ fn the_pieces_of_a_closed_session_are_dropped_with_it() {
 /// The device writes zeros: 16 MiB of them take it as long as 128 reads, and count as that.
 #[test]
 fn zeros_cost_what_the_device_took_for_them() {
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(2_000), variance: 0, seed: 1 });
     let capacity = Some(Iops(2_000));
     let node = start(Config { depth: 8, speed, capacity, ..Config::new("a", store) }).unwrap();
@@ -178,7 +179,7 @@ fn zeros_cost_what_the_device_took_for_them() {
     // The delay of a sleeping thread counts as device time, too; the cost is never below the time.
     assert!((460..1_500).contains(&served), "{served} of 512");
     // And memory that has nothing to do for them costs one for each piece.
-    let memory = start(Config::new("m", Store::Memory { capacity: Bytes::MAX })).unwrap();
+    let memory = start(Config::new("m", StoreConfig::Memory { capacity: Bytes::MAX })).unwrap();
     let mut client = Client::new(&memory, &[]);
     assert_eq!(client.request(zero(client.part, 1, 0, MIB)).outcome, Ok(()));
     assert!(memory.status().node.tenants[0].served_total < 64);

@@ -11,7 +11,7 @@ use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartStore};
-use tidegate_node::{Config, Running, Store};
+use tidegate_node::{Config, Running, StoreConfig};
 
 /// How long anything may take before it counts as not happening.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A node in memory that listens at `node` in the folder.
 pub(crate) fn config(folder: &Path) -> Config {
     let listen = Some(Address::Unix(folder.join("node")));
-    let store = Store::Memory { capacity: Bytes::MAX };
+    let store = StoreConfig::Memory { capacity: Bytes::MAX };
     Config { listen, workers: 2, ..Config::new("a", store) }
 }
 

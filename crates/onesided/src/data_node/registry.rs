@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Iops, Policy, Span};
+use tidegate_model::{Iops, Policy, SessionSlot, Span};
 
 use super::Hello;
 
@@ -42,7 +42,7 @@ impl TenantShare {
 /// A client with a session slot, and the promise that it requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Session {
-    session_slot: u16,
+    session_slot: SessionSlot,
     tenant: String,
     request: PromiseRequest,
 }
@@ -71,7 +71,7 @@ pub struct SessionRegistry {
     sessions: Vec<Session>,
     shares: BTreeMap<String, TenantShare>,
     /// The tenant of each session slot's present or last client.
-    last: BTreeMap<u16, String>,
+    last: BTreeMap<SessionSlot, String>,
 }
 
 impl SessionRegistry {
@@ -148,7 +148,7 @@ impl SessionRegistry {
     /// Example: a tenant may do 100 operations per period here, and a client of it 60. Another that
     /// comes may do 40 until the next period. A client that comes after the first has left may do
     /// no more than that, as the first may have done its 60.
-    pub fn rest(&self, tenant: &str, limit: u64, allowed: impl Fn(u16) -> u64) -> u64 {
+    pub fn rest(&self, tenant: &str, limit: u64, allowed: impl Fn(SessionSlot) -> u64) -> u64 {
         let here = self.here(tenant).limit;
         if here == u64::MAX {
             return limit;
@@ -160,7 +160,7 @@ impl SessionRegistry {
     }
 
     /// Notes the client of a session slot.
-    pub fn add(&mut self, session_slot: u16, tenant: &str, hello: &Hello) {
+    pub fn add(&mut self, session_slot: SessionSlot, tenant: &str, hello: &Hello) {
         self.last.insert(session_slot, tenant.into());
         self.sessions.push(Session {
             session_slot,
@@ -170,7 +170,7 @@ impl SessionRegistry {
     }
 
     /// Whether a session slot is taken.
-    pub fn has(&self, session_slot: u16) -> bool {
+    pub fn has(&self, session_slot: SessionSlot) -> bool {
         self.sessions.iter().any(|session| session.session_slot == session_slot)
     }
 
@@ -201,12 +201,12 @@ impl SessionRegistry {
     }
 
     /// Notes that a session slot is free.
-    pub fn leave(&mut self, session_slot: u16) {
+    pub fn leave(&mut self, session_slot: SessionSlot) {
         self.sessions.retain(|session| session.session_slot != session_slot);
     }
 
     /// The tenant of a session slot; empty for a free one, and for a client without tenant.
-    pub fn tenant(&self, session_slot: u16) -> &str {
+    pub fn tenant(&self, session_slot: SessionSlot) -> &str {
         let session = self.sessions.iter().find(|session| session.session_slot == session_slot);
         session.map_or("", |session| &session.tenant)
     }
@@ -226,7 +226,7 @@ impl SessionRegistry {
 
     /// The promise to each session slot, with the present shares and a policy that may have changed
     /// since its client came: as much as is left of its request.
-    pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
+    pub fn promises(&self, policy: Option<&Policy>) -> Vec<(SessionSlot, Promise)> {
         let of_tenant = |name: &str| {
             let sessions = self.sessions.iter().filter(move |session| session.tenant == name);
             match policy.and_then(|policy| policy.tenant_named(name)) {
@@ -308,7 +308,7 @@ impl SessionRegistry {
         all: Promise,
         mut left: Promise,
         sessions: impl Iterator<Item = &'a Session> + Clone,
-    ) -> (Vec<(u16, Promise)>, Promise) {
+    ) -> (Vec<(SessionSlot, Promise)>, Promise) {
         let is_even = |session: &Session| {
             let PromiseRequest { reservation, limit, parts } = session.request;
             [limit, reservation].map(|requested| u64::from(parts > 1 && requested.is_none()))
@@ -365,12 +365,12 @@ mod tests {
         let mut registry = registry(Span::SECOND, 100, 200);
         let first = hello(Some(30), Some(50));
         assert_eq!(registry.offer(Some(oltp), &first).map(amounts), Ok((30, 50)));
-        registry.add(0, "oltp", &first);
+        registry.add(SessionSlot(0), "oltp", &first);
         let error = registry.offer(Some(oltp), &hello(Some(71), None)).unwrap_err();
         assert!(error.starts_with("70 operations per period are left"), "{error}");
         let second = hello(None, None);
         assert_eq!(registry.offer(Some(oltp), &second).map(amounts), Ok((70, 150)));
-        registry.add(3, "oltp", &second);
+        registry.add(SessionSlot(3), "oltp", &second);
         let error = registry.offer(Some(oltp), &hello(Some(0), None)).unwrap_err();
         assert!(error.starts_with("the limit of tenant \"oltp\" is taken up"), "{error}");
         assert_eq!(registry.offer(None, &hello(None, None)).map(amounts), Ok((0, u64::MAX)));
@@ -382,12 +382,12 @@ mod tests {
         };
         assert_eq!(promises(&registry), [(30, 50), (10, 10)]);
         registry.set_share("oltp", TenantShare { reserved: 100, allowed: 200 });
-        registry.leave(0);
+        registry.leave(SessionSlot(0));
         assert_eq!(promises(&registry), [(90, 200)]);
         let other = Policy::parse("[[tenant]]\nname = \"x\"").unwrap();
         let no_reservation = Promise { reservation: 0, limit: u64::MAX };
-        assert_eq!(registry.promises(Some(&other)), [(3, no_reservation)]);
-        assert_eq!(registry.promises(None), [(3, no_reservation)]);
+        assert_eq!(registry.promises(Some(&other)), [(SessionSlot(3), no_reservation)]);
+        assert_eq!(registry.promises(None), [(SessionSlot(3), no_reservation)]);
     }
 
     #[test]
@@ -396,25 +396,29 @@ mod tests {
         let (_, oltp) = policy.tenant_named("oltp").unwrap();
         let mut registry = registry(Span::SECOND, 100, 200);
         let newcomer = hello(Some(80), Some(100));
-        registry.add(0, "oltp", &newcomer);
-        let former = Hello { session_slot: Some(5), ..hello(Some(80), Some(100)) };
+        registry.add(SessionSlot(0), "oltp", &newcomer);
+        let former = Hello { session_slot: Some(SessionSlot(5)), ..hello(Some(80), Some(100)) };
         assert!(
             registry.offer(Some(oltp), &hello(Some(80), Some(100))).is_err(),
             "a second newcomer"
         );
         assert_eq!(registry.offer(Some(oltp), &former).map(amounts), Ok((20, 100)), "what is left");
-        registry.add(1, "oltp", &former);
-        registry.leave(0);
+        registry.add(SessionSlot(1), "oltp", &former);
+        registry.leave(SessionSlot(0));
         let promises = registry.promises(Some(&policy));
         let whole = Promise { reservation: 80, limit: 100 };
-        assert_eq!(promises, [(1, whole)], "and all that it asked for once there is room");
+        assert_eq!(
+            promises,
+            [(SessionSlot(1), whole)],
+            "and all that it asked for once there is room"
+        );
     }
 
     #[test]
     fn equal_parts_are_equal_though_they_are_small() {
         let policy = policy();
         let mut registry = registry(Span::SECOND, 60, 121);
-        for session_slot in 0..2 {
+        for session_slot in [0, 1].map(SessionSlot) {
             registry.add(session_slot, "oltp", &Hello { parts: 3, ..hello(None, None) });
         }
         let promises = |registry: &SessionRegistry| {
@@ -423,7 +427,7 @@ mod tests {
         assert_eq!(promises(&registry), [(30, 60), (30, 61)]);
         registry.set_share("oltp", TenantShare { reserved: 100, allowed: 200 });
         assert_eq!(promises(&registry), [(33, 66), (33, 66)]);
-        registry.add(2, "oltp", &hello(Some(50), Some(50)));
+        registry.add(SessionSlot(2), "oltp", &hello(Some(50), Some(50)));
         assert_eq!(promises(&registry), [(33, 66), (33, 66), (34, 50)]);
     }
 
@@ -440,20 +444,19 @@ mod tests {
     fn a_limit_is_given_once_in_a_period() {
         let mut registry = registry(Span::SECOND, 100, 200);
         let rest = |registry: &SessionRegistry, allowed: [u64; 2]| {
-            registry.rest("oltp", 150, |session_slot| {
-                *allowed.get(usize::from(session_slot)).unwrap_or(&0)
-            })
+            registry
+                .rest("oltp", 150, |session_slot| *allowed.get(session_slot.index()).unwrap_or(&0))
         };
         assert_eq!(rest(&registry, [0, 0]), 150);
-        registry.add(0, "oltp", &hello(None, Some(120)));
+        registry.add(SessionSlot(0), "oltp", &hello(None, Some(120)));
         assert_eq!(rest(&registry, [120, 0]), 80);
-        registry.leave(0);
+        registry.leave(SessionSlot(0));
         assert_eq!(rest(&registry, [120, 0]), 80, "it may have done all of that");
-        registry.add(1, "oltp", &hello(None, None));
+        registry.add(SessionSlot(1), "oltp", &hello(None, None));
         assert_eq!(rest(&registry, [120, 80]), 0);
         assert_eq!(rest(&registry, [0, 200]), 0, "in the next period");
-        registry.add(0, "other", &hello(None, None));
-        assert_eq!(rest(&registry, [u64::MAX, 80]), 120, "the seat is another's");
+        registry.add(SessionSlot(0), "other", &hello(None, None));
+        assert_eq!(rest(&registry, [u64::MAX, 80]), 120, "the slot is another's");
         assert_eq!(registry.rest("other", u64::MAX, |_| u64::MAX), u64::MAX, "it has no limit");
     }
 

@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
+use tidegate_model::{Bytes, Iops, Policy, SessionSlot, Span, TenantIndex};
 
 use super::registry::{SessionRegistry, TenantShare};
 use crate::haechi::Monitor;
@@ -173,7 +173,7 @@ impl ShareAgent {
             .into_iter()
             .map(|(session_slot, promise)| (session_slot, before(session_slot), promise));
         let changes: Vec<_> = changes.filter(|(_, before, promise)| before != promise).collect();
-        let is_raised = |(_, before, promise): &(u16, Promise, Promise)| {
+        let is_raised = |(_, before, promise): &(SessionSlot, Promise, Promise)| {
             promise.reservation > before.reservation
         };
         let (more, less): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_raised);
@@ -198,7 +198,7 @@ impl ShareAgent {
         self.rest();
         self.pool = summary.granted;
         for (session_slot, (result, is_busy)) in
-            (0..).zip(summary.session_slots.iter().zip(&summary.busy))
+            (0..).map(SessionSlot).zip(summary.session_slots.iter().zip(&summary.busy))
         {
             let Some((promise, outcome)) = result else { continue };
             self.operations += outcome.completed;

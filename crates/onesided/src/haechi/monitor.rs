@@ -32,7 +32,7 @@ use tidegate_algo::onesided::capacity::{Estimator, Profile, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::TokenAccount as Books;
 use tidegate_algo::onesided::{Mode, Period};
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 
 use client_table::{ClientTable, TakenSlot};
 use closing::Closing;
@@ -176,7 +176,7 @@ impl<F: RemoteMemory> Monitor<F> {
     /// # Errors
     /// Why its reservation cannot be promised beside the others, or that they are not known yet.
     /// Nothing has changed then.
-    pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
+    pub fn admit(&mut self, promise: Promise) -> Result<SessionSlot, Denied> {
         self.must_know()?;
         self.client_table.admit(self.limits(), !self.is_in_bursts(), promise)
     }
@@ -189,13 +189,13 @@ impl<F: RemoteMemory> Monitor<F> {
     /// Example: 500 of 1,000 operations of a period are reserved for others, and the pool has given
     /// out 400 when a client with a reservation of 500 comes. It finds 100 in the pool until the
     /// period is over. Had it 250 of its reservation at once, 1,150 would be promised.
-    pub fn start_early(&mut self, session_slot: u16, limit: u64) {
+    pub fn start_early(&mut self, session_slot: SessionSlot, limit: u64) {
         self.client_table.start_early(session_slot, limit);
     }
 
     /// Operations that a session slot may do in the running period, also if its client has left
     /// since; 0 for a slot that is not in the period.
-    pub fn allowed(&self, session_slot: u16) -> u64 {
+    pub fn allowed(&self, session_slot: SessionSlot) -> u64 {
         self.client_table.allowed(session_slot)
     }
 
@@ -203,7 +203,7 @@ impl<F: RemoteMemory> Monitor<F> {
     ///
     /// # Errors
     /// As [`Self::admit`]; also if the session slot is free.
-    pub fn renew(&mut self, session_slot: u16, promise: Promise) -> Result<(), Denied> {
+    pub fn renew(&mut self, session_slot: SessionSlot, promise: Promise) -> Result<(), Denied> {
         self.must_know()?;
         self.client_table.renew(session_slot, self.limits(), !self.is_in_bursts(), promise)
     }
@@ -227,12 +227,12 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     /// Takes a session slot back at the end of this period.
-    pub fn dismiss(&mut self, session_slot: u16) {
+    pub fn dismiss(&mut self, session_slot: SessionSlot) {
         self.client_table.dismiss(session_slot);
     }
 
     /// The promise to a session slot from the next period on; none for a free slot.
-    pub fn promise(&self, session_slot: u16) -> Option<Promise> {
+    pub fn promise(&self, session_slot: SessionSlot) -> Option<Promise> {
         self.client_table.next(session_slot)
     }
 
@@ -354,14 +354,16 @@ impl<F: RemoteMemory> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let session_slots = (self.settings.session_slots - first).min(PER_BUFFER);
             let length = u32::from(session_slots) * region_layout::LINE as u32;
-            self.read(region_layout::line(area, first), 1 + at, length);
+            self.read(region_layout::line(area, SessionSlot(first)), 1 + at, length);
         }
     }
 
     /// The words of a line that was read.
-    fn line(&self, session_slot: u16) -> [u64; LINE] {
-        let buffer = self.remote.buffer(1 + u32::from(session_slot / PER_BUFFER));
-        core::array::from_fn(|at| word(buffer, usize::from(session_slot % PER_BUFFER) * LINE + at))
+    fn line(&self, session_slot: SessionSlot) -> [u64; LINE] {
+        let buffer = self.remote.buffer(1 + u32::from(session_slot.0 / PER_BUFFER));
+        core::array::from_fn(|at| {
+            word(buffer, usize::from(session_slot.0 % PER_BUFFER) * LINE + at)
+        })
     }
 
     /// The region is known now.
@@ -376,7 +378,7 @@ impl<F: RemoteMemory> Monitor<F> {
             let learned = Some(learned).filter(|learned| *learned > 0);
             let mode = self.settings.parameters.rules.capacity;
             self.estimator = Estimator::new(mode, self.settings.profile, learned);
-            for session_slot in 0..self.settings.session_slots {
+            for session_slot in (0..self.settings.session_slots).map(SessionSlot) {
                 let [head, reservation, limit, ..] = self.line(session_slot);
                 self.client_table
                     .take_over(session_slot, Grant::read([head, reservation, limit], 0));
@@ -451,12 +453,14 @@ impl<F: RemoteMemory> Monitor<F> {
             None => {}
         }
         let gone = self.books.suspects(now);
-        events
-            .extend(gone.into_iter().map(|session_slot| MonitorEvent::Silent(session_slot as u16)));
+        events.extend(
+            gone.into_iter()
+                .map(|session_slot| MonitorEvent::Silent(SessionSlot::at(session_slot))),
+        );
         let early_clients = self.client_table.start_early_clients();
-        early_clients.iter().for_each(|(session_slot, limit)| {
-            self.books.join(now, usize::from(*session_slot), *limit)
-        });
+        early_clients
+            .iter()
+            .for_each(|(session_slot, limit)| self.books.join(now, session_slot.index(), *limit));
         if self.doubt(now) || !early_clients.is_empty() {
             self.write_grants();
         }
@@ -480,7 +484,7 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     fn read_reports(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
-        for number in 0..self.settings.session_slots {
+        for number in (0..self.settings.session_slots).map(SessionSlot) {
             let line = self.line(number);
             let Some(session_slot) = self.client_table.get_mut(number) else { continue };
             let words: [u64; REPORT] = core::array::from_fn(|at| line[at]);
@@ -488,8 +492,8 @@ impl<F: RemoteMemory> Monitor<F> {
                 continue;
             }
             let report = words::read_report(words, self.epoch).filter(|_| session_slot.is_in);
-            let before = self.books.report(number.into()).unwrap_or_default();
-            self.books.on_report(now, number.into(), report);
+            let before = self.books.report(number.index()).unwrap_or_default();
+            self.books.on_report(now, number.index(), report);
             let Some(report) = report else { continue };
             let (granted, window) = (self.books.granted(), self.settings.window);
             events.extend(self.client_table.judge(number, [&before, &report], granted, window));
@@ -501,7 +505,7 @@ impl<F: RemoteMemory> Monitor<F> {
     fn doubt(&mut self, now: Time) -> bool {
         let doubted = self.books.doubts(now);
         for session_slot in &doubted {
-            if let Some(session_slot) = self.client_table.get_mut(*session_slot as u16) {
+            if let Some(session_slot) = self.client_table.get_mut(SessionSlot::at(*session_slot)) {
                 session_slot.is_void = true;
             }
         }
@@ -564,8 +568,8 @@ impl<F: RemoteMemory> Monitor<F> {
             for number in first..first + session_slots {
                 // A client that came in this period takes part from the next one on, unless it was
                 // started early.
-                let session_slot =
-                    self.client_table.get(number).filter(|session_slot| session_slot.is_in);
+                let session_slot = self.client_table.get(SessionSlot(number));
+                let session_slot = session_slot.filter(|session_slot| session_slot.is_in);
                 let words = session_slot
                     .map_or([0; GRANT], |session_slot| self.grant(session_slot).words());
                 let line = usize::from(number - first) * region_layout::LINE as usize;
@@ -579,7 +583,7 @@ impl<F: RemoteMemory> Monitor<F> {
                 WRITE,
                 Operation::Write {
                     from: BufferPosition::start(1 + buffers + at),
-                    to: region_layout::line(region_layout::GRANTS, first),
+                    to: region_layout::line(region_layout::GRANTS, SessionSlot(first)),
                     length: u32::from(session_slots) * region_layout::LINE as u32,
                 },
             );

@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::engine::{LEAD, Promise, TokenBalance};
 use tidegate_algo::onesided::monitor::{SLACK, SUSPECT};
 use tidegate_algo::onesided::{Mode, Period, Rules};
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 
 use super::words::Grant;
 use super::{SessionParameters, TICK, region_layout};
@@ -110,7 +110,7 @@ pub struct Port<F> {
     remote: F,
     rules: Rules,
     length: Span,
-    session_slot: u16,
+    session_slot: SessionSlot,
     window: u32,
     balance: TokenBalance,
     waiting: VecDeque<Post>,
@@ -168,11 +168,11 @@ impl<F: RemoteMemory> Port<F> {
     pub fn new(
         remote: F,
         parameters: SessionParameters,
-        session_slot: u16,
+        session_slot: SessionSlot,
         window: u32,
         now: Time,
     ) -> Result<Self, F> {
-        assert!(window > 0 && session_slot < region_layout::SESSION_SLOTS);
+        assert!(window > 0 && session_slot.0 < region_layout::SESSION_SLOTS);
         if remote.buffers() <= OWN_BUFFERS || remote.region() < region_layout::DATA {
             return Err(remote);
         }

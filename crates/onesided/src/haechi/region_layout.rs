@@ -3,6 +3,8 @@
 //! Node and clients write to different cache lines. A region begins with a megabyte of control
 //! area, most of it unused; data begins at [`DATA`].
 
+use tidegate_model::SessionSlot;
+
 /// The number that marks memory as a region: "tidegate" as bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tidegate");
 
@@ -44,6 +46,6 @@ pub const REPORTS: u64 = GRANTS + SESSION_SLOTS as u64 * LINE;
 pub const DATA: u64 = 1 << 20;
 
 /// The line of a session slot in an area of lines.
-pub const fn line(area: u64, session_slot: u16) -> u64 {
-    area + session_slot as u64 * LINE
+pub const fn line(area: u64, session_slot: SessionSlot) -> u64 {
+    area + session_slot.index() as u64 * LINE
 }

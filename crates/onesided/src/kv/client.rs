@@ -8,7 +8,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 
 use self::pool::{PoolRequest, TASKS_MAX};
 use self::task::{Task, TaskKind};
@@ -43,7 +43,7 @@ pub struct ClientSettings {
     pub extent: u32,
     /// The number of this client in a [`Sweep`](super::Sweep) of the store; none if the store is
     /// not swept.
-    pub session_slot: Option<u16>,
+    pub session_slot: Option<SessionSlot>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
     /// less rest, readers may have to read twice.
@@ -120,7 +120,7 @@ pub struct Value {
 pub struct Client<F> {
     remote: F,
     layout: Layout,
-    session_slot: Option<u16>,
+    session_slot: Option<SessionSlot>,
     locations: Locations,
     supply: Supply,
     tasks: Vec<Task>,

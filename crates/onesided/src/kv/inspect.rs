@@ -115,6 +115,8 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
+    use tidegate_model::SessionSlot;
+
     use super::*;
     use crate::kv::layout::{Area, BUCKET_SLOTS};
 
@@ -149,8 +151,8 @@ mod tests {
             (layout.taken(), 65, Some(Structure::BlockPool)),
             (layout.given(), 1, Some(Structure::BlockPool)),
             (layout.given(), u64::MAX, Some(Structure::BlockPool)),
-            (layout.holder(255), 2, None),
-            (layout.holder(255), 3, Some(Structure::Census)),
+            (layout.holder(SessionSlot(255)), 2, None),
+            (layout.holder(SessionSlot(255)), 3, Some(Structure::Census)),
             (last_slot, good.0, None),
             (last_slot, good.claim().0, None),
             (last_slot, good.expelled().0, None),

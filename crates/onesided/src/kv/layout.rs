@@ -19,6 +19,7 @@
 //! words are the distance of a block from the entry's own index, so that zeros name each block
 //! once.
 
+use tidegate_model::SessionSlot;
 use twox_hash::XxHash3_64;
 
 use super::block;
@@ -260,8 +261,8 @@ impl Layout {
 
     /// Where the word of a session slot lies, in the census: since which round its client has had
     /// the oldest block that it may be writing. 0 for a client that has none.
-    pub const fn holder(&self, session_slot: u16) -> u64 {
-        self.area.at + CENSUS + session_slot as u64 * WORD
+    pub const fn holder(&self, session_slot: SessionSlot) -> u64 {
+        self.area.at + CENSUS + session_slot.index() as u64 * WORD
     }
 
     /// Where an entry of the ring lies.

@@ -69,7 +69,7 @@ fn a_store_has_a_shape_that_fits_its_area() {
 fn everything_lies_behind_what_is_before_it() {
     let layout = layout();
     assert_eq!([layout.round(), layout.taken(), layout.given()], [192, 200, 208]);
-    assert_eq!([layout.holder(0), layout.holder(255)], [256, 256 + 255 * 8]);
+    assert_eq!([0, 255].map(|number| layout.holder(SessionSlot(number))), [256, 256 + 255 * 8]);
     assert_eq!([layout.bucket(0), layout.bucket(4)], [128 + 2176, 128 + 2176 + 4 * 64]);
     assert_eq!([layout.slot(0), layout.slot(9)], [layout.bucket(0), layout.bucket(1) + 8]);
     assert_eq!([layout.ring(0), layout.ring(23)], [layout.bucket(5), layout.bucket(5) + 23 * 8]);

@@ -46,7 +46,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_model::Time;
+use tidegate_model::{SessionSlot, Time};
 
 use super::block;
 use super::layout::{BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word};
@@ -185,7 +185,7 @@ impl<F: RemoteMemory> Sweep<F> {
         &mut self,
         now: Time,
         enough: u32,
-        is_living: impl Fn(u16) -> bool,
+        is_living: impl Fn(SessionSlot) -> bool,
     ) -> Result<Option<Pass>, Lost> {
         if self.phase == Phase::Rest && self.pending == 0 {
             self.phase = Phase::Words;
@@ -213,7 +213,7 @@ impl<F: RemoteMemory> Sweep<F> {
     }
 
     /// All that was posted is done.
-    fn step(&mut self, enough: u32, is_living: impl Fn(u16) -> bool) -> Option<Pass> {
+    fn step(&mut self, enough: u32, is_living: impl Fn(SessionSlot) -> bool) -> Option<Pass> {
         match self.phase {
             Phase::Rest => {}
             Phase::Words => {
@@ -238,18 +238,19 @@ impl<F: RemoteMemory> Sweep<F> {
 
     /// Takes in the pool's words and the census. Whether one that lives may be about to use what
     /// was noted.
-    fn is_held(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
+    fn is_held(&mut self, is_living: impl Fn(SessionSlot) -> bool) -> bool {
         let words = self.remote.buffer(0);
         let at = |index: u32| word(&words[index as usize..]);
         [self.round, self.taken, self.given] = [0, 8, 16].map(at);
-        let announced = |session_slot: &u16| at(LINE + u32::from(*session_slot) * WORD as u32);
+        let announced =
+            |session_slot: &SessionSlot| at(LINE + u32::from(session_slot.0) * WORD as u32);
         let has_noted = !self.blocks.is_empty() || !self.claims.is_empty();
         // Its word is the round and 1, or nothing.
-        let may_use = |session_slot: u16| {
+        let may_use = |session_slot: SessionSlot| {
             is_living(session_slot)
                 && (1..self.noted_in.saturating_add(2)).contains(&announced(&session_slot))
         };
-        has_noted && (0..HOLDERS).any(may_use)
+        has_noted && (0..HOLDERS).map(SessionSlot).any(may_use)
     }
 
     fn begin(&mut self) {

@@ -1,7 +1,7 @@
 //! The agent of a data node: it takes shares from a controller and gives promises to the monitor.
 
 use tidegate_algo::onesided::Rules;
-use tidegate_model::{Iops, Policy, Span, TenantIndex};
+use tidegate_model::{Iops, Policy, SessionSlot, Span, TenantIndex};
 use tidegate_onesided::data_node::{Hello, SessionRegistry, ShareAgent, VERSION};
 use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_onesided::haechi::monitor::GRACE;
@@ -25,7 +25,7 @@ impl Testbed {
     fn new() -> Self {
         let sim = HaechiSim::new(Rules::SOUND, &[reserve(0), reserve(0)]);
         let mut registry = SessionRegistry::new(PERIOD, Iops(LOCAL * PERIODS));
-        for session_slot in 0..2 {
+        for session_slot in [0, 1].map(SessionSlot) {
             let hello = Hello {
                 version: VERSION,
                 tenant: "t".into(),
@@ -70,7 +70,9 @@ impl Testbed {
     }
 
     fn promised(&self) -> [u64; 2] {
-        [0, 1].map(|session_slot| self.sim.monitor.promise(session_slot).unwrap().reservation)
+        [0, 1]
+            .map(SessionSlot)
+            .map(|session_slot| self.sim.monitor.promise(session_slot).unwrap().reservation)
     }
 
     fn report(&mut self) -> TenantReport {

@@ -3,7 +3,7 @@
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::monitor::{MonitorSettings, Summary};
 use tidegate_onesided::haechi::words::PoolWord;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
@@ -41,7 +41,7 @@ pub(crate) const fn settings(rules: Rules) -> MonitorSettings {
 pub(crate) struct Client {
     pub(crate) port: Port<Wire>,
     pub(crate) lever: Lever,
-    pub(crate) session_slot: u16,
+    pub(crate) session_slot: SessionSlot,
     /// How many operations it wants yet.
     pub(crate) wants: u64,
     /// Its process stands still.
@@ -125,7 +125,7 @@ impl HaechiSim {
         self.connect(session_slot);
     }
 
-    pub(crate) fn connect(&mut self, session_slot: u16) {
+    pub(crate) fn connect(&mut self, session_slot: SessionSlot) {
         let (wire, lever) = self.node.connect();
         let port =
             Port::new(wire, parameters(self.rules), session_slot, WINDOW, self.now).map_err(|_| ());

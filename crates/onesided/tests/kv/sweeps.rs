@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::kv::{Answer, Client, ClientSettings, Inspector, Layout, Pass, Sweep};
 
 use crate::double::{Double, Memory};
@@ -19,7 +19,7 @@ fn value(number: u32) -> Vec<u8> {
 }
 
 struct Player {
-    session_slot: u16,
+    session_slot: SessionSlot,
     client: Client<Double>,
 }
 
@@ -62,12 +62,12 @@ impl SweepSim {
         }
     }
 
-    fn come(&mut self, session_slot: u16, seed: u64) {
+    fn come(&mut self, session_slot: SessionSlot, seed: u64) {
         if self.players.iter().any(|player| player.session_slot == session_slot) {
             return;
         }
         // As the data node does it before the client hears of its session slot.
-        self.memory.borrow_mut()[64 + 128 + usize::from(session_slot) * 8..][..8].fill(0);
+        self.memory.borrow_mut()[64 + 128 + session_slot.index() * 8..][..8].fill(0);
         let remote = Double::adverse(&self.memory, 4, seed);
         let settings = ClientSettings {
             outstanding: 2,
@@ -186,7 +186,7 @@ impl SweepSim {
 
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    Come { session_slot: u16, seed: u64 },
+    Come { session_slot: SessionSlot, seed: u64 },
     Die { who: usize },
     Begin { who: usize, key: u8, act: u8 },
     Go { who: usize, way: usize },
@@ -195,7 +195,7 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
-        2 => (0..3u16, any::<u64>())
+        2 => ((0..3u16).prop_map(SessionSlot), any::<u64>())
             .prop_map(|(session_slot, seed)| Move::Come { session_slot, seed }),
         1 => (0..3usize).prop_map(|who| Move::Die { who }),
         14 => (0..3usize, 0..6u8, 0..6u8)
@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(reached.len() + free.len(), blocks as usize);
         prop_assert_eq!(sim.sweep.stock().free as usize, free.len());
         // All that is free can be used, and what was stored is still there.
-        sim.come(0, 1);
+        sim.come(SessionSlot(0), 1);
         for key in 0..6 {
             sim.begin(0, key, 0);
             while sim.players[0].client.outstanding() > 0 {
@@ -259,7 +259,7 @@ proptest! {
 #[test]
 fn what_was_used_between_two_passes_is_not_swept() {
     let mut sim = SweepSim::new(8, 5);
-    sim.come(0, 1);
+    sim.come(SessionSlot(0), 1);
     let act = |sim: &mut SweepSim, key, act| {
         sim.begin(0, key, act);
         // It ends, and the client has looked at the round since.
@@ -281,7 +281,7 @@ fn what_was_used_between_two_passes_is_not_swept() {
 fn a_store_outlives_any_number_of_clients_that_die() {
     let mut sim = SweepSim::new(64, 1);
     for round in 0..3_000u64 {
-        sim.come((round % 3) as u16, round);
+        sim.come(SessionSlot::at(round as usize % 3), round);
         sim.begin(0, (round % 5) as u8, 2);
         for _ in 0..round % 40 {
             sim.go(0, 0);
@@ -303,7 +303,7 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
             outstanding: 1,
             locations: 0,
             extent: 8,
-            session_slot: Some(0),
+            session_slot: Some(SessionSlot(0)),
             rest: Span(5),
         };
         let mut client =
@@ -322,7 +322,7 @@ fn a_store_with_enough_blocks_is_not_swept() {
     let mut sim = SweepSim::new(8, 5);
     sim.enough = 8;
     assert_eq!(sim.pass(), Pass::Enough);
-    sim.come(0, 1);
+    sim.come(SessionSlot(0), 1);
     sim.begin(0, 1, 2);
     (0..40).for_each(|_| sim.go(0, 0));
     assert!(matches!(sim.pass(), Pass::Over { .. }));
@@ -332,8 +332,8 @@ fn a_store_with_enough_blocks_is_not_swept() {
 #[test]
 fn what_one_client_frees_another_can_use() {
     let mut sim = SweepSim::new(8, 5);
-    sim.come(0, 1);
-    sim.come(1, 2);
+    sim.come(SessionSlot(0), 1);
+    sim.come(SessionSlot(1), 2);
     let finish = |sim: &mut SweepSim, who: usize| {
         while sim.players[who].client.outstanding() > 0 {
             sim.go(who, 0);
@@ -364,7 +364,7 @@ fn what_one_client_frees_another_can_use() {
 #[test]
 fn nothing_is_swept_from_under_a_put_that_waits() {
     let mut sim = SweepSim::new(8, 7);
-    sim.come(0, 1);
+    sim.come(SessionSlot(0), 1);
     sim.begin(0, 1, 2);
     // It has a block, and has posted what it will write there.
     while sim.players[0].client.remote().posts < 6 {
@@ -395,7 +395,7 @@ fn a_client_does_not_return_to_an_earlier_round() {
     // How a read is split depends on the seed.
     for seed in 1..200 {
         let mut sim = SweepSim::new(8, seed);
-        sim.come(0, seed);
+        sim.come(SessionSlot(0), seed);
         let reads = |sim: &SweepSim| sim.players[0].client.remote().reads();
         let finish_reads = |sim: &mut SweepSim| {
             while reads(sim) > 0 {
@@ -432,7 +432,7 @@ fn a_client_does_not_return_to_an_earlier_round() {
         assert_eq!(sim.pass(), Pass::Over { swept: 1, noted: 0 });
         finish(&mut sim);
         // The value is where no other client writes.
-        sim.come(1, seed);
+        sim.come(SessionSlot(1), seed);
         for key in 3..10 {
             sim.begin(1, key, 2);
             while sim.players[1].client.outstanding() > 0 {

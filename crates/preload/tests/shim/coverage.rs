@@ -108,7 +108,7 @@ fn requests_that_are_handed_over_are_not_timed() {
     channels.iter().for_each(|channel| channel.probed.store(1, Ordering::Relaxed));
     bench.program("rings.c", &["-laio", "-luring"]);
     let storage = &bench.segment.storage;
-    let timed = || storage.service.sparse().iter().map(|(_, count)| count).sum::<u64>();
+    let timed = || storage.service.counts().total();
     assert_eq!((storage.reads.operations(), storage.reads.bytes()), (6, 1740));
     assert_eq!((storage.writes.operations(), storage.writes.bytes()), (6, 7340));
     assert_eq!((storage.begun.operations(), timed()), (12, 0));

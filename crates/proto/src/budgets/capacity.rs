@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use tidegate_algo::capacity::search::{
     BudgetSearch, DeviceRates, DeviceSample, Evidence, Transfers,
 };
-use tidegate_algo::concurrent::histogram::percentile;
+use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
 use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::policy::{GateKind, Levels, Resource};
 use tidegate_model::{Event, Iops, Policy, Rate, Span};
@@ -56,7 +56,7 @@ pub(super) struct StorageView {
     /// The storage's part of the report that follows.
     pub(super) reported: Option<StorageReport>,
     seen: Option<StorageReport>,
-    service: Option<Vec<(u16, u64)>>,
+    service: Option<BucketCounts>,
     /// Requests without an answer whose programs are gone.
     lost: u64,
     is_waiting: bool,
@@ -197,8 +197,8 @@ impl Measured {
         sample.is_held = held.0 >= interval.0 / HELD_PART;
         // Cut so that a sum of untrusted counts is a number.
         let counts = service.counts.into_iter().map(|count| count.min(u64::MAX >> 16));
-        let counts: Vec<(u16, u64)> = (0u16..).zip(counts).collect();
-        self.p99 = percentile(&counts, 99.0);
+        let counts: BucketCounts = (0..).map(BucketIndex::at).zip(counts).collect();
+        self.p99 = counts.percentile(99.0);
         sample.p99 = self.p99.unwrap_or(Span::ZERO);
         // Answers without a known latency are no evidence that the storage has time left.
         sample.is_held &= self.p99.is_some();
@@ -278,7 +278,6 @@ const fn evidence(evidence: Evidence) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_algo::concurrent::histogram::bucket_of;
 
     const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
 
@@ -297,7 +296,7 @@ mod tests {
             (Measured::under(&policy, None).unwrap(), StorageView::default());
         for number in 0..=intervals {
             let reads = 20_000 * number;
-            let service = took.map(|took| (bucket_of(took) as u16, reads));
+            let service = took.map(|took| (BucketIndex::of(took), reads));
             view.reported = Some(StorageReport {
                 begun: reads,
                 reads,

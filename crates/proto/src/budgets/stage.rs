@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_algo::shaping::demand::{Calibration, Demand, Usage};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
@@ -140,7 +141,7 @@ pub(super) struct Bucket {
     /// Whether the rate is that of the tenant's limit, whatever the budget.
     is_limit: bool,
     /// The waiting times as last seen, once they were.
-    histogram: Option<Vec<(u16, u64)>>,
+    histogram: Option<BucketCounts>,
 }
 
 /// Counters of a channel as last seen.
@@ -172,7 +173,7 @@ impl Share {
     fn new(policy: &Policy, index: usize, wanted: u64, is_new: bool) -> Self {
         let tenant = &policy.tenants[index];
         let bucket = |unit| {
-            let histogram = is_new.then(Vec::new);
+            let histogram = is_new.then(BucketCounts::default);
             let bucket = Bucket { wanted, histogram, ..Bucket::default() };
             has_bucket(policy, tenant, unit).then_some(bucket)
         };

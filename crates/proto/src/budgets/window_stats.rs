@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::concurrent::histogram::{BUCKETS, upper_bound};
+use tidegate_algo::concurrent::histogram::{BUCKETS, BucketCounts, BucketIndex};
 use tidegate_model::{Span, Time};
 
 use crate::stats::delays::stages::StageWaits;
@@ -17,10 +17,6 @@ use crate::stats::delays::stages::StageWaits;
 /// The parts of a period in which its beginning is found; a period's measure is off by at most one
 /// of them.
 const SAMPLES: u64 = 32;
-
-/// The most buckets that a histogram of waiting times may have; the stage's has 256. Buckets of a
-/// report beyond it are ignored.
-const HISTOGRAM_MAX: usize = 1024;
 
 /// Amounts that flowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,7 +128,7 @@ impl TenantStats {
         };
         // The last bucket has no upper bound, so its requests count with its lower one.
         let index = counts.iter().position(holds_rank).unwrap_or(BUCKETS - 1);
-        Some(upper_bound(index.min(BUCKETS - 2)))
+        Some(BucketIndex::at(index.min(BUCKETS - 2)).upper_bound())
     }
 }
 
@@ -145,7 +141,7 @@ pub(super) struct WaitInterval {
 
 impl WaitInterval {
     /// Adds the growth of a channel's counters since it was last `seen` in detail.
-    pub(super) fn add(&mut self, seen: &mut Detail, operations: u64, waiting: Vec<(u16, u64)>) {
+    pub(super) fn add(&mut self, seen: &mut Detail, operations: u64, waiting: BucketCounts) {
         // A counter that went back has begun anew at an unknown time.
         if operations < seen.operations {
             seen.waiting = None;
@@ -164,20 +160,20 @@ impl WaitInterval {
 pub(super) struct Detail {
     operations: u64,
     /// None before the first answer, of a channel that counted before this controller knew it.
-    waiting: Option<Vec<(u16, u64)>>,
+    waiting: Option<BucketCounts>,
 }
 
 impl Detail {
     /// Of a channel that has counted nothing if `is_new`, else of one with unknown counters.
     pub(super) fn new(is_new: bool) -> Self {
-        Self { operations: 0, waiting: is_new.then(Vec::new) }
+        Self { operations: 0, waiting: is_new.then(BucketCounts::default) }
     }
 }
 
 /// How long requests waited at a tenant's bucket, on all its stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Requests by histogram bucket, as `tidegate_algo::concurrent::histogram` numbers buckets.
+    /// Requests by [bucket](BucketIndex).
     pub counts: Vec<u64>,
     /// Time waited by all requests.
     pub waited_ns: u64,
@@ -186,24 +182,18 @@ pub struct Waits {
 impl Waits {
     /// Adds the growth of each bucket from `seen` to `now`, and replaces `seen` by `now`. If
     /// nothing was seen before, the growth is unknown, and nothing is added.
-    pub(super) fn add(&mut self, seen: &mut Option<Vec<(u16, u64)>>, mut now: Vec<(u16, u64)>) {
-        now.retain(|(index, _)| usize::from(*index) < HISTOGRAM_MAX);
-        now.sort_unstable();
-        now.dedup_by_key(|(index, _)| *index);
-        // A stage may have sent millions of the same.
-        now.shrink_to_fit();
+    pub(super) fn add(&mut self, seen: &mut Option<BucketCounts>, now: BucketCounts) {
+        let now = now.received();
         let Some(seen) = seen else {
             *seen = Some(now);
             return;
         };
-        for (index, count) in &now {
-            let found = seen.binary_search_by_key(index, |(index, _)| *index);
-            let before = found.map_or(0, |index| seen[index].1);
-            let index = usize::from(*index);
+        for (bucket, growth) in now.since(seen) {
+            let index = bucket.index();
             if self.counts.len() <= index {
                 self.counts.resize(index + 1, 0);
             }
-            self.counts[index] = self.counts[index].saturating_add(count.saturating_sub(before));
+            self.counts[index] = self.counts[index].saturating_add(growth);
         }
         *seen = now;
     }
@@ -231,18 +221,20 @@ pub(super) fn per_second(count: u64, interval: Span) -> u64 {
 mod tests {
     use alloc::collections::BTreeMap;
 
-    use proptest::prelude::*;
-    use tidegate_algo::concurrent::histogram::bucket_of;
-
     use super::*;
+    use proptest::prelude::*;
 
     /// A channel's report after these waits, in nanoseconds; zero for none.
-    fn counted(waits: &[u64]) -> (u64, Vec<(u16, u64)>) {
-        let mut counts = BTreeMap::<u16, u64>::new();
+    fn counted(waits: &[u64]) -> (u64, BucketCounts) {
+        let mut counts = BTreeMap::<BucketIndex, u64>::new();
         for wait in waits.iter().filter(|wait| **wait > 0) {
-            *counts.entry(bucket_of(Span(*wait)) as u16).or_default() += 1;
+            *counts.entry(BucketIndex::of(Span(*wait))).or_default() += 1;
         }
         (waits.len() as u64, counts.into_iter().collect())
+    }
+
+    fn counts<const N: usize>(counts: [(u16, u64); N]) -> BucketCounts {
+        counts.map(|(bucket, count)| (BucketIndex(bucket), count)).into()
     }
 
     fn close(tenant: &mut TenantStats, seconds: u64) {
@@ -306,16 +298,20 @@ mod tests {
     #[test]
     fn counters_without_a_baseline_are_not_counted() {
         let (mut tenant, mut seen) = (TenantStats::default(), Detail::new(false));
-        tenant.open.add(&mut seen, 1_000, [(200, 1_000)].into());
+        tenant.open.add(&mut seen, 1_000, counts([(200, 1_000)]));
         close(&mut tenant, 1);
         assert_eq!(tenant.wait_p99(), None, "it may have been years ago");
-        tenant.open.add(&mut seen, 1_010, [(200, 1_000)].into());
-        tenant.open.add(&mut seen, 3, [(200, 3)].into());
+        tenant.open.add(&mut seen, 1_010, counts([(200, 1_000)]));
+        tenant.open.add(&mut seen, 3, counts([(200, 3)]));
         close(&mut tenant, 2);
         assert_eq!(tenant.wait_p99(), Some(Span::ZERO), "it began anew");
-        tenant.open.add(&mut seen, 3, [(u16::MAX, u64::MAX), (255, u64::MAX)].into());
+        tenant.open.add(&mut seen, 3, counts([(u16::MAX, u64::MAX), (255, u64::MAX)]));
         close(&mut tenant, 3);
-        assert_eq!(tenant.wait_p99(), Some(upper_bound(254)), "the last bucket has no bound");
+        assert_eq!(
+            tenant.wait_p99(),
+            Some(BucketIndex(254).upper_bound()),
+            "the last bucket has no bound"
+        );
     }
 
     #[test]
@@ -344,9 +340,9 @@ mod tests {
     #[test]
     fn waiting_times_add_up_over_reports() {
         let (mut waits, mut seen) = (Waits::default(), None);
-        waits.add(&mut seen, [(3, 100)].into());
-        waits.add(&mut seen, [(3, 105), (7, 1)].into());
-        waits.add(&mut seen, [(7, 4), (3, 105), (60_000, 9)].into());
+        waits.add(&mut seen, counts([(3, 100)]));
+        waits.add(&mut seen, counts([(3, 105), (7, 1)]));
+        waits.add(&mut seen, counts([(7, 4), (3, 105), (60_000, 9)]));
         assert_eq!((waits.counts[3], waits.counts[7], waits.counts.len()), (5, 4, 8));
     }
 }

@@ -41,7 +41,7 @@ impl Cluster {
             }
         });
         let nodes = self.nodes.iter().map(|node_state| NodeStatus {
-            id: node_state.id.0,
+            id: node_state.id,
             name: node_state.name.clone(),
             host: node_state.info.host.clone(),
             pid: node_state.info.pid,
@@ -105,7 +105,7 @@ impl Cluster {
         let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
-            id: entry.node.0,
+            id: entry.node,
             node: self.nodes[entry.node.index()].name.clone(),
             reserved_operations: reserved,
             limit_operations: tenant.is_limited.then_some(allowed),

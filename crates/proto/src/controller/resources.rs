@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{GateKind, Levels, Promise, Resource};
-use tidegate_model::{Policy, Rule, Span, Waits};
+use tidegate_model::{Policy, Span, WaitRule, Waits};
 
 use super::status::{HeldStatus, PromiseStatus, ResourceStatus, Status, TenantStatus, is_less};
 use crate::cluster::status::{ClusterStatus, DataNodeStatus};
@@ -115,7 +115,7 @@ impl ResourceAccount<'_> {
         let of_group = group.is_some_and(|it| it.reserved_bytes.or(it.limit_bytes).is_some());
         let bytes = promised.reservation_bytes_per_second.or(promised.limit_bytes_per_second);
         let waits = self.waits.nodes.get(index).copied().unwrap_or(Waits::ZERO);
-        let of_rule = Rule::ALL.into_iter().map(|rule| (rule.name(), waits.of(rule)));
+        let of_rule = WaitRule::ALL.into_iter().map(|rule| (rule.name(), waits.of(rule)));
         PromiseStatus {
             operations_per_second: per_second(cluster, tenant.last_served_operations),
             bytes_per_second: Some(match bytes.is_some() || of_group {

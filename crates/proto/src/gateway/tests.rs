@@ -63,14 +63,14 @@ fn a_flush_goes_to_every_part_and_a_discard_once_to_each() {
 fn what_is_not_taken() {
     let mut gateway = Gateway::<u8>::new();
     let mut refusal = |layout, extent| gateway.on_request(1, &layout, extent).err();
-    assert_eq!(refusal(layout(2), bytes(0, 0)), Some(Refusal::OutOfRange));
-    assert_eq!(refusal(layout(2), bytes(1023 * KIB, 2 * KIB)), Some(Refusal::OutOfRange));
+    assert_eq!(refusal(layout(2), bytes(0, 0)), Some(RequestRefusal::OutOfRange));
+    assert_eq!(refusal(layout(2), bytes(1023 * KIB, 2 * KIB)), Some(RequestRefusal::OutOfRange));
     let large = Layout::new(Bytes(1 << 40), 2, Bytes(4096));
-    assert_eq!(refusal(large, bytes(1, 64 << 20)), Some(Refusal::TooLarge));
+    assert_eq!(refusal(large, bytes(1, 64 << 20)), Some(RequestRefusal::TooLarge));
     for _ in 0..SPLIT_MAX {
         assert_eq!(refusal(layout(2), RequestExtent::All), None);
     }
-    assert_eq!(refusal(layout(2), RequestExtent::All), Some(Refusal::TooMany));
+    assert_eq!(refusal(layout(2), RequestExtent::All), Some(RequestRefusal::TooMany));
     assert_eq!(gateway.cancel(|_| true).len(), SPLIT_MAX);
     assert!(gateway.on_request(1, &layout(2), RequestExtent::All).is_ok());
 }

@@ -15,9 +15,11 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{GatewayId, Time};
+use tidegate_model::{GatewayId, TenantId, Time};
 
-use super::{Batch, CONNECTIONS_MAX, End, LEASE, Line, RecordedConnection, RecordedRequest};
+use super::{
+    Batch, CONNECTIONS_MAX, End, LEASE, RecordedConnection, RecordedTenant, RecordingLine,
+};
 
 /// The most bytes of lines that wait for the operator: a second of half a million requests.
 pub const TEXT_MAX: usize = 24 << 20;
@@ -61,7 +63,7 @@ pub enum CollectError {
 /// The numbers of the recording for those of a gateway.
 #[derive(Debug, Default)]
 struct GatewayNumbers {
-    tenants: BTreeMap<u16, u16>,
+    tenants: BTreeMap<TenantId, RecordedTenant>,
     connections: BTreeMap<u32, u32>,
 }
 
@@ -93,7 +95,7 @@ impl Collector {
         }
         self.sessions += 1;
         let mut text = String::new();
-        append(&mut text, &Line::Title);
+        append(&mut text, &RecordingLine::Title);
         let part = RecordingPart { session: self.sessions, text, ..RecordingPart::default() };
         let active = Recording { until: now.after(LEASE), part, ..Recording::default() };
         self.active = Some(active);
@@ -115,7 +117,7 @@ impl Collector {
         part.gateways = gateways as u64;
         if is_last {
             let RecordingPart { span_ns, lost, failed, .. } = *part;
-            append(&mut part.text, &Line::End(End { span_ns, lost, failed }));
+            append(&mut part.text, &RecordingLine::End(End { span_ns, lost, failed }));
         }
         let text = core::mem::take(&mut part.text);
         let part = RecordingPart { text, ..part.clone() };
@@ -132,9 +134,9 @@ impl Collector {
         let numbers = gateways.entry(gateway).or_default();
         for (number, tenant) in batch.tenants {
             let known = tenants.iter().position(|known| *known == tenant);
-            let index = known.unwrap_or(tenants.len()) as u16;
+            let index = RecordedTenant(known.unwrap_or(tenants.len()) as u16);
             if known.is_none() {
-                append(&mut part.text, &Line::Tenant(index, tenant.clone()));
+                append(&mut part.text, &RecordingLine::Tenant(index, tenant.clone()));
                 tenants.push(tenant);
             }
             numbers.tenants.insert(number, index);
@@ -142,7 +144,7 @@ impl Collector {
         for (number, volume, tenant) in batch.connections {
             if *connections < CONNECTIONS_MAX {
                 let connection = RecordedConnection { gateway: name.into(), volume, tenant };
-                append(&mut part.text, &Line::Connection(*connections, connection));
+                append(&mut part.text, &RecordingLine::Connection(*connections, connection));
                 numbers.connections.insert(number, *connections);
                 *connections += 1;
             }
@@ -155,9 +157,8 @@ impl Collector {
             let tenant = numbers.tenants.get(&request.tenant);
             match (connection, tenant) {
                 (Some(connection), Some(tenant)) if part.text.len() < TEXT_MAX => {
-                    let (connection, tenant) = (*connection, *tenant);
-                    let request = RecordedRequest { connection, tenant, ..request };
-                    append(&mut part.text, &Line::Request(request));
+                    let request = request.renumbered(*connection, *tenant);
+                    append(&mut part.text, &RecordingLine::Request(request));
                     part.requests += 1;
                 }
                 _ => part.lost += 1,
@@ -176,7 +177,7 @@ impl Collector {
     }
 }
 
-fn append(text: &mut String, line: &Line) {
+fn append(text: &mut String, line: &RecordingLine) {
     // A string takes everything.
     let _ = writeln!(text, "{line}");
 }
@@ -187,7 +188,7 @@ mod tests {
     use alloc::vec;
     use tidegate_model::{Operation, Span};
 
-    use crate::recording::Parser;
+    use crate::recording::{Parser, RecordedRequest};
 
     fn at(seconds: u64) -> Time {
         Time::ZERO.after(Span(seconds * Span::SECOND.0))
@@ -198,7 +199,7 @@ mod tests {
             at_ns: 5,
             latency_ns: 7,
             connection: 40,
-            tenant: 9,
+            tenant: TenantId(9),
             operation: Operation::Write,
             bytes: 512,
             position: 0,
@@ -208,7 +209,7 @@ mod tests {
             span_ns: 20,
             lost: 1,
             failed: 2,
-            tenants: vec![(9, "oltp".into())],
+            tenants: vec![(TenantId(9), "oltp".into())],
             connections: vec![(40, "db".into(), String::new())],
             requests: vec![request; count],
         }

@@ -15,7 +15,7 @@ connection 0 front db oltp
 end 30000000000 2 1";
 
 /// Every line, or the error of the first wrong one.
-fn read(text: &str) -> Result<Vec<Line>, String> {
+fn read(text: &str) -> Result<Vec<RecordingLine>, String> {
     let mut parser = Parser::default();
     let lines = text.split('\n').map(|line| parser.line(line.as_bytes()));
     lines.map(|line| line.map_err(|error| error.to_string())).collect()
@@ -24,10 +24,10 @@ fn read(text: &str) -> Result<Vec<Line>, String> {
 #[test]
 fn what_is_written_is_what_was_read() {
     let lines = read(RECORDING).unwrap();
-    let written: Vec<String> = lines.iter().map(Line::to_string).collect();
+    let written: Vec<String> = lines.iter().map(RecordingLine::to_string).collect();
     assert_eq!(written.join("\n"), RECORDING);
-    assert_eq!(lines[2], Line::Tenant(1, String::new()));
-    assert_eq!(lines[6], Line::End(End { span_ns: 30_000_000_000, lost: 2, failed: 1 }));
+    assert_eq!(lines[2], RecordingLine::Tenant(RecordedTenant(1), String::new()));
+    assert_eq!(lines[6], RecordingLine::End(End { span_ns: 30_000_000_000, lost: 2, failed: 1 }));
 }
 
 #[track_caller]
@@ -83,9 +83,9 @@ proptest! {
         (bytes, position) in any::<(u32, u64)>(),
     ) {
         let mut parser = Parser { lines: 1, tenants: 3, connections: 3, has_ended: false };
-        let operation = OPERATIONS[operation].0;
+        let (operation, tenant) = (OPERATIONS[operation].0, RecordedTenant(tenant));
         let bytes = bytes.min(bytes_max(operation));
-        let line = Line::Request(RecordedRequest {
+        let line = RecordingLine::Request(RecordedRequest {
             at_ns, latency_ns, connection, tenant, operation, bytes, position,
         });
         prop_assert_eq!(parser.line(line.to_string().as_bytes()), Ok(line));

@@ -33,7 +33,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
 use tidegate_model::text::listed;
-use tidegate_model::{Discipline, Iops, Policy, Rule, Span, TenantIndex, Time, Waits};
+use tidegate_model::{Discipline, Iops, Policy, Span, TenantIndex, Time, WaitRule, Waits};
 
 use self::stages::{DelaysAtStage, StageCause};
 use super::minute::{Doing, Work};
@@ -146,7 +146,7 @@ pub struct DelaysAtNode {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cause {
     /// The rule.
-    pub rule: Rule,
+    pub rule: WaitRule,
     /// Its part of all waiting, in thousandths.
     pub permille: u64,
     /// The node where it was largest.
@@ -203,7 +203,7 @@ impl ClusterStats {
         let path = self.path(now, index, &all.waits);
         let case = Case { stats: self, now, index, there: &there, all, status, path: &path };
         let mut causes: Vec<_> =
-            Rule::ALL.into_iter().filter_map(|rule| case.cause(rule)).collect();
+            WaitRule::ALL.into_iter().filter_map(|rule| case.cause(rule)).collect();
         causes.sort_by_key(|cause| Reverse(cause.permille));
         Ok(Delays {
             tenant: tenant.into(),
@@ -259,7 +259,7 @@ impl Case<'_> {
         delays.collect()
     }
 
-    fn cause(&self, rule: Rule) -> Option<Cause> {
+    fn cause(&self, rule: WaitRule) -> Option<Cause> {
         let permille = permille(self.all.waits.of(rule), self.all.waits.total_ns());
         let most = (0..self.there.len()).max_by_key(|at| {
             // The first of several.
@@ -267,10 +267,10 @@ impl Case<'_> {
         });
         let at = most.filter(|_| permille >= WORTH_PERMILLE)?;
         let (why, help) = match rule {
-            Rule::Limit => self.limit(at),
-            Rule::Reservation => self.reservation(at),
-            Rule::Turn => self.explain_weight(at),
-            Rule::Device => self.device(at),
+            WaitRule::Limit => self.limit(at),
+            WaitRule::Reservation => self.reservation(at),
+            WaitRule::Turn => self.explain_weight(at),
+            WaitRule::Device => self.device(at),
         };
         let node = self.stats.nodes[at].name.clone();
         Some(Cause { rule, permille, node, why, help })

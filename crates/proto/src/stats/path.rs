@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Rule, Waits};
+use tidegate_model::{WaitRule, Waits};
 
 pub use crate::message::counts::PathTimes;
 
@@ -90,12 +90,12 @@ impl PathDelays {
 
 /// The part of the time in queues for each rule but the device, in proportion to its waits: of all
 /// time at nodes, and of the time in queues where that is less.
-fn held(times: &PathTimes, waits: &Waits) -> [(Rule, u64); 3] {
-    let rules = [Rule::Limit, Rule::Reservation, Rule::Turn];
+fn held(times: &PathTimes, waits: &Waits) -> [(WaitRule, u64); 3] {
+    let rules = [WaitRule::Limit, WaitRule::Reservation, WaitRule::Turn];
     let of_rules: u128 = rules.iter().map(|rule| u128::from(waits.of(*rule))).sum();
     let stay = u128::from(times.queue_ns) + u128::from(times.store_ns);
     let all = rules.iter().map(|rule| u128::from(waits.of(*rule))).sum::<u128>()
-        + u128::from(waits.of(Rule::Device));
+        + u128::from(waits.of(WaitRule::Device));
     // The time that all rules held of the stay, at most the time in queues.
     let held = (stay * of_rules).checked_div(all).unwrap_or(0).min(u128::from(times.queue_ns));
     rules.map(|rule| {

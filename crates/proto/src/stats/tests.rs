@@ -54,7 +54,11 @@ fn node_counts(revision: u64, served: u64) -> NodeCounts {
 
 fn status_at(stats: &ClusterStats, now: Time) -> ClusterStatus {
     let tenant = |name: &str| ClusterTenant { name: name.into(), ..ClusterTenant::default() };
-    let node = |id: u16, name: &str| NodeStatus { id, name: name.into(), ..NodeStatus::default() };
+    let node = |id: u16, name: &str| NodeStatus {
+        id: NodeId(id),
+        name: name.into(),
+        ..NodeStatus::default()
+    };
     let mut status = ClusterStatus {
         tenants: vec![tenant("oltp"), tenant("kv")],
         nodes: vec![node(0, "a"), node(1, "b")],

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::Waits;
+use tidegate_model::{NodeId, Waits};
 
 use crate::message::VolumeFault;
 use crate::message::cluster::PartFault;
@@ -138,7 +138,8 @@ pub struct ClusterGroup {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TenantAtNode {
     /// The node's number.
-    pub id: u16,
+    #[cfg_attr(feature = "schema", schema(value_type = u16))]
+    pub id: NodeId,
     /// The node's name.
     pub node: String,
     /// The part of the tenant's reservation at this node in this period, as last sent.
@@ -164,7 +165,8 @@ pub struct TenantAtNode {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeStatus {
     /// Its number: its place in the cluster file, counting from zero.
-    pub id: u16,
+    #[cfg_attr(feature = "schema", schema(value_type = u16))]
+    pub id: NodeId,
     /// Its name.
     pub name: String,
     /// The machine's name; empty if it was never here.

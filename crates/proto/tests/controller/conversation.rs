@@ -1,5 +1,6 @@
 //! Messages and their times.
 
+use tidegate_algo::concurrent::histogram::BucketIndex;
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, Span, StageId};
 use tidegate_proto::message::{
@@ -322,18 +323,18 @@ fn the_longest_waits_are_those_of_the_last_period() {
     world.run(Span(1_500 * MS));
     assert_eq!(waits(&world), None, "no request, no wait");
     // A hundredth waits on one stage alone, then one more on the other.
-    let bucket = tidegate_algo::concurrent::histogram::bucket_of(Span(3 * MS)) as u16;
+    let bucket = BucketIndex::of(Span(3 * MS));
     for stage in stages {
         world.stage(stage).operations = 500;
     }
-    world.stage(stages[0]).waiting = vec![(bucket, 10)];
+    world.stage(stages[0]).waiting = [(bucket, 10)].into();
     world.run(Span::SECOND);
     assert_eq!(waits(&world), Some(0));
     for stage in stages {
         world.stage(stage).operations += 500;
     }
-    world.stage(stages[0]).waiting = vec![(bucket, 20)];
-    world.stage(stages[1]).waiting = vec![(bucket, 1)];
+    world.stage(stages[0]).waiting = [(bucket, 20)].into();
+    world.stage(stages[1]).waiting = [(bucket, 1)].into();
     world.run(Span::SECOND);
     let shown = waits(&world).unwrap();
     assert!((3 * MS..=3 * MS + 3 * MS / 8).contains(&shown), "{shown}");
@@ -468,7 +469,9 @@ fn nonsense_in_reports_does_no_harm() {
         report.channels[0].waited_ns = value;
         report.channels.push(report.channels[0].clone());
         report.gates[0].waited_ns = value;
-        report.gates[0].waiting = [(u16::MAX, value), (3, value), (3, 0)].into();
+        report.gates[0].waiting = [(u16::MAX, value), (3, value), (3, 0)]
+            .map(|(bucket, count)| (BucketIndex(bucket), count))
+            .into();
         report.device_bytes = value;
         let mut other = report.channels[0].clone();
         other.name = "no such channel".into();

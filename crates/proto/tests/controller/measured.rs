@@ -1,6 +1,6 @@
 //! The measured capacity of a resource of files, from reports that a test writes.
 
-use tidegate_algo::concurrent::histogram::bucket_of;
+use tidegate_algo::concurrent::histogram::BucketIndex;
 use tidegate_model::gate::Burst;
 use tidegate_model::{Event, GateSpec, Span};
 use tidegate_proto::controller::ConnectionId;
@@ -56,7 +56,7 @@ fn rounds(world: &mut ControllerTestbed, stage: ConnectionId, reads: u64, took: 
             begun: all + 8,
             reads: all,
             read_bytes: all << 12,
-            service: [(bucket_of(took) as u16, all)].into(),
+            service: [(BucketIndex::of(took), all)].into(),
             ..StorageReport::default()
         };
         round(world, stage, storage);
@@ -139,7 +139,7 @@ fn a_storage_that_stands_still_keeps_its_estimate() {
         begun: all + 8,
         reads: all,
         read_bytes: all << 12,
-        service: [(bucket_of(Span(5 * MS)) as u16, all)].into(),
+        service: [(BucketIndex::of(Span(5 * MS)), all)].into(),
         ..StorageReport::default()
     };
     for _ in 0..10 {
@@ -152,7 +152,7 @@ fn a_storage_that_stands_still_keeps_its_estimate() {
         begun: all + 8,
         reads: all + 8,
         read_bytes: (all + 8) << 12,
-        service: [(bucket_of(Span(5 * MS)) as u16, all), (bucket_of(Span(2_000 * MS)) as u16, 8)]
+        service: [(BucketIndex::of(Span(5 * MS)), all), (BucketIndex::of(Span(2_000 * MS)), 8)]
             .into(),
         ..StorageReport::default()
     };
@@ -185,7 +185,7 @@ fn senseless_reports_do_no_harm() {
             read_bytes: number,
             writes: number,
             written_bytes: number,
-            service: (0..=u16::MAX).step_by(13).map(|index| (index, number)).collect(),
+            service: (0..=u16::MAX).step_by(13).map(|index| (BucketIndex(index), number)).collect(),
         };
         round(&mut world, stage, storage);
         assert!(operations(&world) >= 500);

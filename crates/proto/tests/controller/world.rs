@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, GateSpec, Policy, Span, StageId, TenantId, Time};
 use tidegate_proto::controller::status::Status;
@@ -48,7 +49,7 @@ pub(crate) struct Fake {
     pub(crate) device_bytes: u64,
     /// Requests and how long they waited, by histogram bucket, reported on request.
     pub(crate) operations: u64,
-    pub(crate) waiting: Vec<(u16, u64)>,
+    pub(crate) waiting: BucketCounts,
     waited_ns: u64,
 }
 
@@ -140,7 +141,7 @@ impl Fake {
         let gate = format!("{name}:bandwidth");
         let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
         let (operations, waiting) = (self.operations, self.waiting.clone());
-        let service = Vec::new();
+        let service = BucketCounts::default();
         let tenant = TenantId::UNATTRIBUTED;
         let channel =
             ChannelReport { name, tenant, operations, bytes, waited_ns, waiting, service };
@@ -295,7 +296,7 @@ impl ControllerTestbed {
             ToStage::Collect { round, detail } if !stage.is_deaf => {
                 let mut report = stage.report(round, self.now);
                 if !detail {
-                    report.channels[0].waiting.clear();
+                    report.channels[0].waiting = BucketCounts::default();
                 }
                 FromStage::Report(report)
             }

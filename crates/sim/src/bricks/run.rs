@@ -5,7 +5,7 @@ use tidegate_model::{Policy, Portion, Span};
 use super::nodes::DsfqSim;
 use super::outcome::DsfqReport;
 use super::scenario::Scenario;
-use crate::cluster::{Promise, policy};
+use crate::cluster::{SimPromise, policy};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
 
@@ -43,12 +43,12 @@ pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
 
 /// The policy that a scenario's streams are under.
 pub(crate) fn promised(scenario: &Scenario) -> Policy {
-    let promise = |stream: &super::ClientStream| Promise {
+    let promise = |stream: &super::ClientStream| SimPromise {
         reservation: stream.reservation.unwrap_or_default(),
         limit: stream.limit,
         demand: 0,
     };
-    let promises: Vec<Promise> = scenario.stream.iter().map(promise).collect();
+    let promises: Vec<SimPromise> = scenario.stream.iter().map(promise).collect();
     let mut policy = policy(PERIOD, REDISTRIBUTE, &promises);
     policy.class_weights = scenario.class_weights;
     for (tenant, stream) in policy.tenants.iter_mut().zip(&scenario.stream) {

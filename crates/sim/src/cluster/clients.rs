@@ -13,7 +13,7 @@ use crate::time::Picoseconds;
 
 /// Reservation, limit and demand of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Promise {
+pub struct SimPromise {
     /// Reservation per second: the tenant gets so much whenever it asks.
     pub reservation: Iops,
     /// Limit per second: the tenant never gets more.
@@ -70,7 +70,7 @@ impl Clients {
         seed: u64,
         load: &Load,
         (period, nodes): (Span, u16),
-        promises: &[Promise],
+        promises: &[SimPromise],
     ) -> Self {
         let drawn = load.active.map_or(0, |[_, most]| usize::from(most));
         let given = load.on.iter().flatten().map(Vec::len).max().unwrap_or(0);

@@ -8,7 +8,7 @@ use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::Controller;
 use tidegate_proto::node::{self, Config};
 
-use super::clients::{Begin, Clients, FlowId, Promise};
+use super::clients::{Begin, Clients, FlowId, SimPromise};
 use crate::device::Device;
 use crate::link::Conduct;
 use crate::node::{Number, SimulatedNode};
@@ -28,7 +28,7 @@ pub(crate) struct Setup {
     pub(crate) period: Span,
     pub(crate) nodes: Nodes,
     /// The policy's promises; empty ones for all tenants where no controller runs.
-    pub(crate) promises: Vec<Promise>,
+    pub(crate) promises: Vec<SimPromise>,
     pub(crate) load: Load,
     /// How the link of each node behaves, in both directions.
     pub(crate) links: Vec<Conduct>,

@@ -2,7 +2,7 @@
 
 use tidegate_model::Span;
 
-use super::clients::Promise;
+use super::clients::SimPromise;
 use crate::time::Picoseconds;
 
 /// Results of a run. Counts are of requests that were answered.
@@ -15,7 +15,7 @@ pub struct ClusterReport {
     /// The time that one row of `samples` covers.
     pub sample: Span,
     /// Reservation, limit and demand of each tenant.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<SimPromise>,
     /// Per sample of the measured periods, the answered requests of each tenant.
     pub samples: Vec<Vec<u32>>,
     /// Every move of a tenant to other nodes within the measured periods, in the order of time,

@@ -4,7 +4,7 @@ use tidegate_model::gate::Burst;
 use tidegate_model::policy::{self, Account, Extent, Fallback, Levels, Resource, Tenant};
 use tidegate_model::{Class, Iops, Policy, Rate, Span};
 
-use super::clients::Promise;
+use super::clients::SimPromise;
 use super::nodes::{ClusterEvent, ClusterSim, LENGTH, Setup};
 use super::outcome::{ClusterReport, Move, in_period};
 use crate::link::Conduct;
@@ -66,8 +66,8 @@ fn sums(world: &ClusterSim, tenants: usize) -> Vec<u64> {
     world.peers.served.chunks(width).map(|nodes| nodes.iter().sum()).collect()
 }
 
-fn setup(scenario: &Scenario, promises: &[Promise]) -> Setup {
-    let nothing = vec![Promise::default(); promises.len()];
+fn setup(scenario: &Scenario, promises: &[SimPromise]) -> Setup {
+    let nothing = vec![SimPromise::default(); promises.len()];
     let promised = match scenario.control {
         Control::None => &nothing,
         Control::Tokens => promises,
@@ -89,9 +89,9 @@ fn setup(scenario: &Scenario, promises: &[Promise]) -> Setup {
 }
 
 /// The policy that promises this.
-pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> Policy {
+pub(crate) fn policy(period: Span, redistribute: Span, promises: &[SimPromise]) -> Policy {
     let levels = |operations: Option<Iops>| Levels { operations, ..Levels::default() };
-    let tenant = |(number, promise): (usize, &Promise)| Tenant {
+    let tenant = |(number, promise): (usize, &SimPromise)| Tenant {
         name: format!("t{number}"),
         class: Class::default(),
         reservation: levels(Some(promise.reservation).filter(|level| level.0 > 0)),
@@ -145,7 +145,7 @@ pub(crate) fn in_bytes(policy: &Policy) -> Policy {
 }
 
 /// Returns the reservation, limit and demand of each tenant.
-fn promises(scenario: &Scenario) -> Vec<Promise> {
+fn promises(scenario: &Scenario) -> Vec<SimPromise> {
     let tenants = &scenario.tenants;
     let count = usize::from(tenants.count);
     let reservations = match tenants.reserved_percent {
@@ -163,7 +163,7 @@ fn promises(scenario: &Scenario) -> Vec<Promise> {
         }
     };
     let demand = scenario.load.open.as_ref().map_or(0, |open| open.demand_percent);
-    let promise = |reservation: u64| Promise {
+    let promise = |reservation: u64| SimPromise {
         reservation: Iops(reservation),
         limit: match tenants.limit_percent {
             None => tenants.limit,

@@ -9,7 +9,7 @@ use tidegate_proto::controller::{FromPeer, ToPeer};
 use tidegate_proto::message::Hello;
 use tidegate_proto::node::NodeStatus;
 
-use super::clients::Promise;
+use super::clients::SimPromise;
 use super::counts::{Promised, TokenCounts};
 use super::nodes::{ClusterEvent as LoadEvent, ClusterSim, Setup};
 use crate::link::Conduct;
@@ -57,7 +57,7 @@ impl ClusterTestbed {
             seed,
             period: policy.period,
             nodes,
-            promises: vec![Promise::default(); tenants],
+            promises: vec![SimPromise::default(); tenants],
             load,
             links: vec![Conduct::default(); usize::from(count)],
             policy: policy.clone(),

@@ -1,7 +1,7 @@
 //! Runs a scenario of one-sided access, and returns its results.
 
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_model::{Iops, Time};
+use tidegate_model::{Iops, SessionSlot, Time};
 use tidegate_onesided::haechi::monitor::MonitorSettings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
 use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
@@ -34,9 +34,9 @@ pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
     let local_rate = scenario.nics.client.0;
     let parameters = SessionParameters { rules, period: scenario.period, local_rate };
     let monitor = monitor(scenario, &network, parameters)?;
-    let mut session_slots = 0..;
+    let mut session_slots = (0..u16::MAX).map(SessionSlot);
     let mut world = OneSidedSim::new(scenario, &network, |window| {
-        let session_slot = session_slots.next().unwrap_or(u16::MAX);
+        let session_slot = session_slots.next().unwrap_or(SessionSlot(u16::MAX));
         let remote = network.connect(window + ENGINE);
         // It has the buffers and the region that an engine needs.
         let port = Port::new(remote, parameters, session_slot, window, Time::ZERO);

@@ -7,7 +7,7 @@
 use tidegate_model::{Iops, Policy, Span};
 
 use super::nodes::{self, NodeInvariants, moment, weather};
-use crate::cluster::{ClusterEvent, ClusterSim, Promise, Promised, Setup, in_bytes, policy};
+use crate::cluster::{ClusterEvent, ClusterSim, Promised, Setup, SimPromise, in_bytes, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
@@ -38,7 +38,7 @@ fn setup(seed: u64, random: &mut Stream) -> Setup {
     }
 }
 
-fn promises(random: &mut Stream, nodes: &Nodes, period: Span) -> Vec<Promise> {
+fn promises(random: &mut Stream, nodes: &Nodes, period: Span) -> Vec<SimPromise> {
     let count = random.within(1, 6);
     let capacity = u64::from(nodes.count) * nodes.rate.0;
     let reserved = capacity * random.within(20, 90) / 100;
@@ -50,7 +50,7 @@ fn promises(random: &mut Stream, nodes: &Nodes, period: Span) -> Vec<Promise> {
         let is_limited = random.below(2) == 0;
         let limit = is_limited.then(|| Iops(fair * random.within(120, 300) / 100));
         let demand = fair * demand_percent / 100 * period.0 / Span::SECOND.0;
-        Promise { reservation: Iops(reservation), limit, demand }
+        SimPromise { reservation: Iops(reservation), limit, demand }
     };
     (0..count).map(promise).collect()
 }

@@ -10,7 +10,8 @@ use std::io::{self, BufRead, Read};
 
 use tidegate_model::{Operation, Span, Time};
 use tidegate_proto::recording::{
-    LINE_MAX, Line, Parser, RecordedConnection, RecordedRequest, RecordingError,
+    LINE_MAX, Parser, RecordedConnection, RecordedRequest, RecordedTenant, RecordingError,
+    RecordingLine,
 };
 
 /// How soon a client that waits for an answer asks again: a round trip in a data centre and a
@@ -57,7 +58,7 @@ pub(super) struct ConnectionLoad {
 pub(super) struct LoadRequest {
     pub(super) at: Time,
     pub(super) latency: Span,
-    pub(super) tenant: u16,
+    pub(super) tenant: RecordedTenant,
     pub(super) operation: Operation,
     pub(super) bytes: u32,
     pub(super) position: u64,
@@ -134,7 +135,7 @@ impl RecordedLoad {
             }
             count += 1;
             let line = parser.line(&line)?;
-            if let Line::Request(request) = &line {
+            if let RecordingLine::Request(request) = &line {
                 let answer = Time(request.at_ns).after(Span(request.latency_ns));
                 if answer.0 > until.0 {
                     load.left_out = Some(load.left_out.map_or(answer, |first| first.min(answer)));
@@ -151,19 +152,19 @@ impl RecordedLoad {
         load.finish(until)
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: RecordingLine) {
         match line {
-            Line::Title => {}
-            Line::Tenant(_, name) => self.tenants.push(name),
-            Line::Connection(_, connection) => {
+            RecordingLine::Title => {}
+            RecordingLine::Tenant(_, name) => self.tenants.push(name),
+            RecordingLine::Connection(_, connection) => {
                 self.connections.push(ConnectionLoad { connection, ..ConnectionLoad::default() });
             }
-            Line::Request(request) => {
+            RecordingLine::Request(request) => {
                 // The parser knows the numbers.
                 let own = &mut self.connections[request.connection as usize];
                 own.requests.push(LoadRequest::new(&request));
             }
-            Line::End(end) => {
+            RecordingLine::End(end) => {
                 (self.span, self.lost, self.failed) = (Span(end.span_ns), end.lost, end.failed);
             }
         }

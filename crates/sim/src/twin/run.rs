@@ -129,7 +129,7 @@ impl RecordedLoad {
     pub fn report(&self) -> TwinReport {
         let mut logs = vec![(Vec::new(), 0); self.tenants.len()];
         for request in self.connections.iter().flat_map(|connection| &connection.requests) {
-            let (latencies, bytes) = &mut logs[usize::from(request.tenant)];
+            let (latencies, bytes) = &mut logs[request.tenant.index()];
             latencies.push(request.latency.0);
             *bytes += u64::from(request.bytes);
         }

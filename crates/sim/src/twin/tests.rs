@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use tidegate_model::{Cluster, Policy, Rule};
+use tidegate_model::{Cluster, Policy, WaitRule};
 
 use super::*;
 
@@ -115,12 +115,15 @@ fn a_limit_holds_a_client_that_waits_for_answers() {
     let free = twin(&load, "[[tenant]]\nname = \"backup\"\n", Service::Declared);
     let free = of(&free, "backup");
     assert!(free.figures.requests.abs_diff(40_000) < 400, "{free:?}");
-    assert!(free.waits.of(Rule::Device) > 9 * free.waits.of(Rule::Limit), "{free:?}");
+    assert!(free.waits.of(WaitRule::Device) > 9 * free.waits.of(WaitRule::Limit), "{free:?}");
     let limited = "[[tenant]]\nname = \"backup\"\nlimit = \"1k iops\"\n";
     let limited = twin(&load, limited, Service::Declared);
     let limited = of(&limited, "backup");
     assert!(limited.figures.requests.abs_diff(4_000) < 100, "{limited:?}");
-    assert!(limited.waits.of(Rule::Limit) > 9 * limited.waits.of(Rule::Device), "{limited:?}");
+    assert!(
+        limited.waits.of(WaitRule::Limit) > 9 * limited.waits.of(WaitRule::Device),
+        "{limited:?}"
+    );
     assert_eq!(limited.kept, None);
     // 8 under way at 1,000 per second: 8 ms.
     assert!(limited.figures.mean.0.abs_diff(8_000_000) < 400_000, "{limited:?}");

@@ -17,9 +17,9 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 #[cfg(feature = "verbs")]
 use tidegate_fabric::memory::verbs::{Opening, RdmaDevice, Verbs};
-use tidegate_model::Span;
 use tidegate_model::cluster::MemoryTransport;
-use tidegate_onesided::data_node::{self, Hello, SessionSlot, VERSION, Welcome};
+use tidegate_model::{SessionSlot, Span};
+use tidegate_onesided::data_node::{self, Hello, SlotParameters, VERSION, Welcome};
 use tidegate_onesided::haechi::{Port, SessionParameters, region_layout};
 #[cfg(feature = "verbs")]
 use tidegate_onesided::kv::HEADER;
@@ -53,7 +53,7 @@ pub(super) struct Former {
     /// Memory of a node that is gone.
     pub(super) region: Option<Arc<Region>>,
     /// Session slot that the node gave.
-    pub(super) session_slot: Option<u16>,
+    pub(super) session_slot: Option<SessionSlot>,
 }
 
 /// Requests the memory, and opens the store in it.
@@ -165,7 +165,7 @@ fn connect_rnic(
 
 fn port<F: one_sided::RemoteMemory>(
     remote: F,
-    session_slot: &SessionSlot,
+    session_slot: &SlotParameters,
     welcome: &Welcome,
 ) -> Result<Port<F>, Error> {
     let parameters = SessionParameters {

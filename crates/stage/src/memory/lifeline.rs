@@ -19,6 +19,7 @@ use tidegate_model::{Span, Time};
 use tidegate_onesided::data_node::rnic::{Answer, ConnectRequest};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::session::version::VersionMismatch;
 
 use super::Error;
 use crate::clock::kernel_time;
@@ -86,10 +87,11 @@ impl Lifeline {
         let mut lifeline = Self { stream, decoder: Decoder::new() };
         match lifeline.answer(patience)? {
             (ToClient::Welcome(welcome), file) => Ok((lifeline, welcome, file)),
-            (ToClient::Refused { version, reason }, _) => Err(match version {
-                VERSION => Error::Refused(reason),
-                version => Error::Version { theirs: version },
-            }),
+            (ToClient::Refused { version, reason }, _) => {
+                VersionMismatch::check(("data node", version), ("client", VERSION))
+                    .map_err(Error::Version)?;
+                Err(Error::Refused(reason))
+            }
             _ => Err(Error::Unreachable(io::Error::other("it sent no memory"))),
         }
     }

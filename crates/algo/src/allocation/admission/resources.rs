@@ -29,7 +29,7 @@ use super::{DATA_NODE_BLOCK, Shortage, reachable_nodes, shortage};
 
 /// Why a policy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AdmissionRefusal {
     /// Reservations exceed the budget, the capacity of a resource, or a group's promise.
     Infeasible(Infeasible),
     /// Some storage nodes cannot keep the reservations of the tenants that reach no others.
@@ -54,7 +54,7 @@ pub enum Refusal {
     },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AdmissionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Infeasible(infeasible) => infeasible.fmt(f),
@@ -87,15 +87,15 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl core::error::Error for Refusal {}
+impl core::error::Error for AdmissionRefusal {}
 
-impl From<Infeasible> for Refusal {
+impl From<Infeasible> for AdmissionRefusal {
     fn from(infeasible: Infeasible) -> Self {
         Self::Infeasible(infeasible)
     }
 }
 
-impl From<Shortage> for Refusal {
+impl From<Shortage> for AdmissionRefusal {
     fn from(shortage: Shortage) -> Self {
         Self::Shortage(shortage)
     }
@@ -106,11 +106,13 @@ impl From<Shortage> for Refusal {
 ///
 /// # Errors
 /// All refusals, at least one.
-pub fn admit(policy: &Policy, cluster: Option<&Cluster>) -> Result<(), Vec<Refusal>> {
-    let mut refusals: Vec<Refusal> = Vec::new();
-    refusals.extend(policy.feasible().err().map(Refusal::from));
+pub fn admit(policy: &Policy, cluster: Option<&Cluster>) -> Result<(), Vec<AdmissionRefusal>> {
+    let mut refusals: Vec<AdmissionRefusal> = Vec::new();
+    refusals.extend(policy.feasible().err().map(AdmissionRefusal::from));
     if let Some(cluster) = cluster {
-        refusals.extend(shortage(&policy.at(GateKind::Node), cluster).err().map(Refusal::from));
+        refusals.extend(
+            shortage(&policy.at(GateKind::Node), cluster).err().map(AdmissionRefusal::from),
+        );
         if let Some(resource) = policy.resource_at(GateKind::Node) {
             refusals.extend(bandwidth(policy, resource, cluster).err());
         }
@@ -124,7 +126,11 @@ pub fn admit(policy: &Policy, cluster: Option<&Cluster>) -> Result<(), Vec<Refus
 /// Whether every node that a reservation in bytes reaches declares a bandwidth. The controller
 /// divides such a reservation by what nodes can move, and would place any part of it at a node
 /// without a bound. Here each tenant of a group has the group's whole reservation.
-fn bandwidth(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result<(), Refusal> {
+fn bandwidth(
+    policy: &Policy,
+    resource: &Resource,
+    cluster: &Cluster,
+) -> Result<(), AdmissionRefusal> {
     let policy = policy.at(GateKind::Node);
     let (mut tenants, mut nodes) = (Vec::new(), Vec::new());
     for (tenant, reached) in policy.tenants.iter().zip(reachable_nodes(&policy, cluster)) {
@@ -144,11 +150,15 @@ fn bandwidth(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result<
     }
     nodes.sort_unstable();
     nodes.dedup();
-    Err(Refusal::NoBandwidth { resource: resource.name.clone(), tenants, nodes })
+    Err(AdmissionRefusal::NoBandwidth { resource: resource.name.clone(), tenants, nodes })
 }
 
 /// Whether the data nodes of a resource are those of the cluster, and can keep its reservations.
-fn data_nodes(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result<(), Refusal> {
+fn data_nodes(
+    policy: &Policy,
+    resource: &Resource,
+    cluster: &Cluster,
+) -> Result<(), AdmissionRefusal> {
     let Extent::DataNodes(named) = &resource.extent else { return Ok(()) };
     let known: Vec<&String> = cluster.data_nodes.iter().map(|node| &node.name).collect();
     let unknown: Vec<String> = named.iter().filter(|name| !known.contains(name)).cloned().collect();
@@ -156,7 +166,7 @@ fn data_nodes(policy: &Policy, resource: &Resource, cluster: &Cluster) -> Result
         known.into_iter().filter(|name| !named.contains(name)).cloned().collect();
     if !unknown.is_empty() || !uncovered.is_empty() {
         let resource = resource.name.clone();
-        return Err(Refusal::DataNodes { resource, unknown, uncovered });
+        return Err(AdmissionRefusal::DataNodes { resource, unknown, uncovered });
     }
     let capacities = cluster.data_nodes.iter().map(|node| node.capacity);
     let declared = capacities.fold(Iops::ZERO, Iops::saturating_add);
@@ -539,7 +549,7 @@ mod tests {
             ["resource memory names n, no data node of the cluster"]
         );
         assert_eq!(
-            Refusal::DataNodes {
+            AdmissionRefusal::DataNodes {
                 resource: "r".into(),
                 unknown: Vec::new(),
                 uncovered: ["m".into()].into()

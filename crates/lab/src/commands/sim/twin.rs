@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tidegate_algo::allocation::admission;
-use tidegate_model::{Rule, Span};
+use tidegate_model::{Span, WaitRule};
 use tidegate_sim::twin::{
     self, Figures, Fit, Kept, Plan, PlanError, Progress, RecordedLoad, Service, TenantReport,
     TwinReport,
@@ -253,11 +253,11 @@ fn formatted(
             cells
                 .push(tenant.kept.map_or("-".into(), |kept| share(kept.kept, kept.periods)).into());
             let total = tenant.waits.total_ns();
-            let held = |rule: Rule| match total {
+            let held = |rule: WaitRule| match total {
                 0 => "-".into(),
                 _ => share(tenant.waits.of(rule), total),
             };
-            cells.extend(Rule::ALL.map(held).map(Cell::from));
+            cells.extend(WaitRule::ALL.map(held).map(Cell::from));
             table.row(cells);
         }
     }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write as _};
 
 use tidegate_model::{Span, Time};
-use tidegate_netsim::e2e::Progress;
+use tidegate_netsim::e2e::E2eProgress;
 use tidegate_sim::twin;
 
 use tidegate_console::amounts;
@@ -54,8 +54,8 @@ impl ProgressReport {
 }
 
 /// How far a run is after so much time of ours.
-pub(super) fn far(progress: &Progress, took: Span) -> String {
-    let Progress { now, length, events } = *progress;
+pub(super) fn far(progress: &E2eProgress, took: Span) -> String {
+    let E2eProgress { now, length, events } = *progress;
     let part = now.0 as f64 / length.0.max(1) as f64;
     let left = Span((took.0 as f64 * (1.0 - part) / part.max(1e-9)) as u64);
     let speed = events as f64 / took.as_seconds().max(1e-9);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn how_far_it_is() {
-        let progress = Progress {
+        let progress = E2eProgress {
             now: Span(10 * Span::MILLISECOND.0),
             length: Span(50 * Span::MILLISECOND.0),
             events: 9_000_000,

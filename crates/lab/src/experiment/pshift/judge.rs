@@ -126,12 +126,12 @@ pub(super) fn last_is_first(all_reached: &[Vec<Option<usize>>]) -> Vec<f64> {
 mod tests {
     use super::*;
     use tidegate_model::Iops;
-    use tidegate_sim::cluster::Promise;
+    use tidegate_sim::cluster::SimPromise;
 
     use crate::experiment::verdict::{Verdict, judge};
 
     fn outcome(samples: &[[u32; 2]]) -> ClusterReport {
-        let promise = |reservation| Promise {
+        let promise = |reservation| SimPromise {
             reservation: Iops(reservation),
             limit: Some(Iops(reservation * 2)),
             demand: 0,

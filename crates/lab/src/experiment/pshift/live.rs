@@ -13,11 +13,11 @@ use std::thread;
 use tidegate_fabric::stream::Address;
 use tidegate_model::{Bytes, Iops, Span, Time};
 use tidegate_node::volumes::{Creation, PartPlan, PartStore, create};
-use tidegate_node::{Config, Running, Speed, Store};
+use tidegate_node::{Config, Running, Speed, StoreConfig};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::OperatorRequest;
 use tidegate_proto::node::Pacing;
-use tidegate_sim::cluster::{ClusterReport, Promise};
+use tidegate_sim::cluster::{ClusterReport, SimPromise};
 use tidegate_sim::scenario::{self, Control, Scenario};
 
 use super::load::{Load, PART, RequestForm, geometry};
@@ -207,14 +207,14 @@ impl PshiftTestbed {
         for number in 0..scenario.nodes.count {
             let path = scratch.join(&format!("n{number}.store"));
             let store = match back {
-                Back::Memory => Store::Memory { capacity: capacity(scenario) },
+                Back::Memory => StoreConfig::Memory { capacity: capacity(scenario) },
                 Back::File => {
                     folder(scenario, number, &path)?;
-                    Store::Directory { path }
+                    StoreConfig::Directory { path }
                 }
                 Back::Memcached => {
                     servers.push(memcached(number, &path, scratch, interrupt)?);
-                    Store::Memcached { address: Address::Unix(path) }
+                    StoreConfig::Memcached { address: Address::Unix(path) }
                 }
             };
             let running = tidegate_node::start(config(scenario, number, store, controller));
@@ -252,7 +252,7 @@ fn capacity(scenario: &Scenario) -> Bytes {
     Bytes(PART.0 * u64::from(scenario.tenants.count))
 }
 
-fn config(scenario: &Scenario, number: u16, store: Store, controller: &Path) -> Config {
+fn config(scenario: &Scenario, number: u16, store: StoreConfig, controller: &Path) -> Config {
     let scenario::Nodes { rate, spread_percent, depth, pacing, .. } = scenario.nodes;
     Config {
         controller: Some(Address::Unix(controller.into()).into()),
@@ -328,7 +328,7 @@ fn cluster(scenario: &Scenario) -> String {
     text
 }
 
-fn policy(scenario: &Scenario, promises: &[Promise]) -> String {
+fn policy(scenario: &Scenario, promises: &[SimPromise]) -> String {
     let (period, redistribute) = (scenario.period, scenario.redistribute);
     let mut text = format!("period = \"{period}\"\nredistribute = \"{redistribute}\"\n");
     for (tenant, promise) in promises.iter().enumerate() {
@@ -443,7 +443,7 @@ mod tests {
         for text in [simulated::EXPERIMENT_3_LIMITS, simulated::EXPERIMENT_5] {
             let scenario = simulated::scenario(text).unwrap();
             let count = usize::from(scenario.tenants.count);
-            let promise = Promise { reservation: Iops(3), limit: Some(Iops(6)), demand: 9 };
+            let promise = SimPromise { reservation: Iops(3), limit: Some(Iops(6)), demand: 9 };
             let policy = Policy::parse(&policy(&scenario, &vec![promise; count])).unwrap();
             let cluster = Cluster::parse(&cluster(&scenario)).unwrap();
             assert_eq!((policy.period, policy.tenants.len()), (scenario.period, count));

@@ -356,7 +356,7 @@ fn key_value(tenant: usize, number: u64) -> Buffer {
 mod tests {
     use super::*;
     use crate::experiment::pshift::simulated;
-    use tidegate_node::{Config, Speed, Store};
+    use tidegate_node::{Config, Speed, StoreConfig};
 
     #[test]
     fn a_set_has_the_length_of_its_head() {
@@ -373,7 +373,7 @@ mod tests {
         let plan = tidegate_sim::cluster::run(&scenario).unwrap();
         let node = || {
             let speed = Speed { rate: scenario.nodes.rate, variance: 0, seed: 1 };
-            let store = Store::Memory { capacity: Bytes(1 << 20) };
+            let store = StoreConfig::Memory { capacity: Bytes(1 << 20) };
             tidegate_node::start(Config { speed: Some(speed), ..Config::new("n", store) }).unwrap()
         };
         let nodes = [node(), node(), node(), node()];

@@ -1,11 +1,11 @@
 //! Moves of all clients to other memory: one client has to be shut out, the memory is damaged,
 //! blocks run low and must not be swept, or the node's own RNIC has lost the memory.
 
-use tidegate_model::Span;
+use tidegate_model::{SessionSlot, Span};
 use tidegate_onesided::data_node::ToClient;
 use tidegate_proto::data_node::Notice;
 
-use super::super::host::remake::Store;
+use super::super::host::remake::RemadeStore;
 use super::{ClientConnection, Endpoint, MOVE_MAX, RNIC_WAIT};
 
 impl Endpoint {
@@ -27,7 +27,7 @@ impl Endpoint {
     }
 
     /// Shuts out the client of a session slot: by its RNIC, or else by moving away from it.
-    pub(super) fn fence(&mut self, session_slot: u16) {
+    pub(super) fn fence(&mut self, session_slot: SessionSlot) {
         let client = self
             .connections
             .iter()
@@ -80,7 +80,7 @@ impl Endpoint {
                 tracing::warn!("the node's own RNIC reaches the memory again; clients reconnect");
             }
             Ok(store) => {
-                if let Store::Emptied(structure) = store {
+                if let RemadeStore::Emptied(structure) = store {
                     tracing::error!("{structure} was damaged, so the store is empty");
                     let took = self.clock.now().since(started);
                     self.host.remade(structure, store, took);
@@ -129,7 +129,7 @@ impl Endpoint {
             Ok(store) => {
                 let took = self.clock.now().since(started);
                 let took_ms = took.0 / Span::MILLISECOND.0;
-                let is_store_kept = store == Store::Kept;
+                let is_store_kept = store == RemadeStore::Kept;
                 tracing::error!(
                     took_ms,
                     is_store_kept,

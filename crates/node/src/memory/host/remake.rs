@@ -30,7 +30,7 @@ const CHUNK: u64 = 1 << 30;
 
 /// The state of the store after its memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Store {
+pub(in super::super) enum RemadeStore {
     /// It is complete.
     Kept,
     /// This structure was damaged, so the store is empty now.
@@ -47,7 +47,7 @@ impl Host {
     ///
     /// # Errors
     /// If there is not enough memory, or the RNIC cannot be used. The old memory stays in use then.
-    pub(in super::super) fn move_memory(&self) -> Result<Store, StartError> {
+    pub(in super::super) fn move_memory(&self) -> Result<RemadeStore, StartError> {
         let old = lock(&self.inner).region.clone();
         if self.rnic.is_some() {
             return self.make_anew_in_place(&old);
@@ -64,7 +64,7 @@ impl Host {
     ///
     /// # Errors
     /// If the RNIC cannot be used.
-    pub(in super::super) fn remake(&self, damaged: Structure) -> Result<Store, StartError> {
+    pub(in super::super) fn remake(&self, damaged: Structure) -> Result<RemadeStore, StartError> {
         match self.move_memory() {
             Err(error @ StartError::Memory { .. }) => {
                 tracing::warn!("the damaged memory is emptied where it is: {error}");
@@ -75,7 +75,7 @@ impl Host {
                 self.begin_anew(old)?;
                 // Disconnected clients still map it.
                 lock(&self.inner).sweeper.doubt();
-                Ok(Store::Emptied(damaged))
+                Ok(RemadeStore::Emptied(damaged))
             }
             remade => remade,
         }
@@ -86,11 +86,11 @@ impl Host {
     }
 
     /// Copies the store to new memory, and continues there.
-    fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<Store, StartError> {
+    fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<RemadeStore, StartError> {
         let control = self.control_words();
         copy(old, &new, region_layout::DATA, old.length())?;
         let store = self.look_over(&new);
-        if store != Store::Kept {
+        if store != RemadeStore::Kept {
             drop(new);
             new = region(&self.node)?;
             self.fill(&new, &control)?;
@@ -102,14 +102,14 @@ impl Host {
     }
 
     /// Continues with the same memory, which no client reaches.
-    fn make_anew_in_place(&self, memory: &Arc<Region>) -> Result<Store, StartError> {
+    fn make_anew_in_place(&self, memory: &Arc<Region>) -> Result<RemadeStore, StartError> {
         let (control, store) = (self.control_words(), self.look_over(memory));
         match store {
-            Store::Kept => {
+            RemadeStore::Kept => {
                 clear(memory, 0, region_layout::DATA)?;
                 self.write_control(memory, &control);
             }
-            Store::Emptied(_) => {
+            RemadeStore::Emptied(_) => {
                 wipe(memory)?;
                 self.fill(memory, &control)?;
             }
@@ -119,11 +119,11 @@ impl Host {
     }
 
     /// Whether the store can be kept. No other process has or reaches its memory.
-    fn look_over(&self, memory: &Arc<Region>) -> Store {
+    fn look_over(&self, memory: &Arc<Region>) -> RemadeStore {
         match Inspector::new(&self.node, memory).map(|mut inspector| inspector.look_over_store()) {
-            Ok(None) => Store::Kept,
-            Ok(Some(structure)) => Store::Emptied(structure),
-            Err(_) => Store::Emptied(Structure::StoreHeader),
+            Ok(None) => RemadeStore::Kept,
+            Ok(Some(structure)) => RemadeStore::Emptied(structure),
+            Err(_) => RemadeStore::Emptied(Structure::StoreHeader),
         }
     }
 

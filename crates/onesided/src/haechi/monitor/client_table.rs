@@ -12,6 +12,7 @@ use tidegate_algo::onesided::admission::{Capacity, admit};
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::ClientReport;
+use tidegate_model::SessionSlot;
 
 use super::{Denied, EVICT, MonitorEvent, UNUSED};
 use crate::haechi::words::Grant;
@@ -94,16 +95,16 @@ impl ClientTable {
         Slots { total: self.session_slots.len(), taken: self.count(), leaving }
     }
 
-    pub(super) fn get(&self, session_slot: u16) -> Option<&TakenSlot> {
-        self.session_slots.get(usize::from(session_slot))?.as_ref()
+    pub(super) fn get(&self, session_slot: SessionSlot) -> Option<&TakenSlot> {
+        self.session_slots.get(session_slot.index())?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, session_slot: u16) -> Option<&mut TakenSlot> {
-        self.session_slots.get_mut(usize::from(session_slot))?.as_mut()
+    pub(super) fn get_mut(&mut self, session_slot: SessionSlot) -> Option<&mut TakenSlot> {
+        self.session_slots.get_mut(session_slot.index())?.as_mut()
     }
 
     /// The promise to a session slot from the next period on; none for a free slot.
-    pub(super) fn next(&self, session_slot: u16) -> Option<Promise> {
+    pub(super) fn next(&self, session_slot: SessionSlot) -> Option<Promise> {
         self.get(session_slot).map(|taken| taken.next)
     }
 
@@ -113,9 +114,8 @@ impl ClientTable {
     }
 
     /// Takes over a session slot from the grant of a former monitor.
-    pub(super) fn take_over(&mut self, session_slot: u16, grant: Option<Grant>) {
-        self.session_slots[usize::from(session_slot)] =
-            grant.map(|grant| TakenSlot::new(grant.promise));
+    pub(super) fn take_over(&mut self, session_slot: SessionSlot, grant: Option<Grant>) {
+        self.session_slots[session_slot.index()] = grant.map(|grant| TakenSlot::new(grant.promise));
     }
 
     pub(super) fn admit(
@@ -123,15 +123,15 @@ impl ClientTable {
         capacity: Capacity,
         is_paced: bool,
         promise: Promise,
-    ) -> Result<u16, Denied> {
+    ) -> Result<SessionSlot, Denied> {
         self.check(None, capacity, is_paced, promise)?;
         let free = self.session_slots.iter().position(Option::is_none).ok_or(Denied::Full)?;
         self.session_slots[free] = Some(TakenSlot::new(promise));
-        Ok(free as u16)
+        Ok(SessionSlot::at(free))
     }
 
     /// Has a client that came in this period do so much in it.
-    pub(super) fn start_early(&mut self, session_slot: u16, limit: u64) {
+    pub(super) fn start_early(&mut self, session_slot: SessionSlot, limit: u64) {
         if let Some(taken) = self.get_mut(session_slot).filter(|taken| !taken.is_in && limit > 0) {
             taken.promise = Promise { reservation: 0, limit: limit.min(taken.next.limit) };
             taken.is_early = true;
@@ -139,15 +139,15 @@ impl ClientTable {
     }
 
     /// Operations that a session slot may do in this period; 0 if it is not in the period.
-    pub(super) fn allowed(&self, session_slot: u16) -> u64 {
+    pub(super) fn allowed(&self, session_slot: SessionSlot) -> u64 {
         let taken = self.get(session_slot).filter(|taken| taken.is_in || taken.is_early);
         taken.map_or(0, |taken| taken.promise.limit)
     }
 
     /// Clients that come early are in this period from now on, with these limits.
-    pub(super) fn start_early_clients(&mut self) -> Vec<(u16, u64)> {
+    pub(super) fn start_early_clients(&mut self) -> Vec<(SessionSlot, u64)> {
         let mut early_clients = Vec::new();
-        for (number, entry) in (0..).zip(&mut self.session_slots) {
+        for (number, entry) in (0..).map(SessionSlot).zip(&mut self.session_slots) {
             if let Some(taken) = entry.as_mut().filter(|taken| taken.is_early) {
                 (taken.is_early, taken.is_in, taken.is_late) = (false, true, true);
                 early_clients.push((number, taken.promise.limit));
@@ -158,7 +158,7 @@ impl ClientTable {
 
     pub(super) fn renew(
         &mut self,
-        session_slot: u16,
+        session_slot: SessionSlot,
         capacity: Capacity,
         is_paced: bool,
         promise: Promise,
@@ -175,13 +175,14 @@ impl ClientTable {
     /// Whether something can be promised beside all others.
     fn check(
         &self,
-        session_slot: Option<u16>,
+        session_slot: Option<SessionSlot>,
         capacity: Capacity,
         is_paced: bool,
         promise: Promise,
     ) -> Result<(), Denied> {
         let others = self.session_slots.iter().enumerate();
-        let others = others.filter(|(number, _)| Some(*number) != session_slot.map(usize::from));
+        let others =
+            others.filter(|(number, _)| Some(*number) != session_slot.map(SessionSlot::index));
         let others = others.filter_map(|(_, other)| other.as_ref());
         let others = others.filter(|other| !other.is_leaving);
         let mut reservations: Vec<u64> = others.map(|other| other.next.reservation).collect();
@@ -189,7 +190,7 @@ impl ClientTable {
         admit(capacity, &reservations, is_paced).map_err(Denied::Infeasible)
     }
 
-    pub(super) fn dismiss(&mut self, session_slot: u16) {
+    pub(super) fn dismiss(&mut self, session_slot: SessionSlot) {
         if let Some(taken) = self.get_mut(session_slot) {
             taken.is_leaving = true;
         }
@@ -201,7 +202,7 @@ impl ClientTable {
     /// counts as in hand than by both.
     pub(super) fn judge(
         &mut self,
-        number: u16,
+        number: SessionSlot,
         [before, report]: [&ClientReport; 2],
         granted: u64,
         window: u32,
@@ -229,8 +230,10 @@ impl ClientTable {
             let Some(taken) = entry else { continue };
             taken.silent += 1;
             events.push(match taken {
-                TakenSlot { is_leaving: true, .. } => MonitorEvent::Left(number as u16),
-                TakenSlot { silent, .. } if *silent > EVICT => MonitorEvent::Evicted(number as u16),
+                TakenSlot { is_leaving: true, .. } => MonitorEvent::Left(SessionSlot::at(number)),
+                TakenSlot { silent, .. } if *silent > EVICT => {
+                    MonitorEvent::Evicted(SessionSlot::at(number))
+                }
                 _ => {
                     (taken.promise, taken.is_in, taken.is_void) = (taken.next, true, false);
                     (taken.is_early, taken.is_late) = (false, false);
@@ -245,7 +248,7 @@ impl ClientTable {
     /// does not use what it reserved.
     pub(super) fn count_unused(
         &mut self,
-        number: u16,
+        number: SessionSlot,
         (promise, outcome): (Promise, PeriodUsage),
     ) -> Option<MonitorEvent> {
         let taken = self.get_mut(number)?;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::capacity::{Lesson, PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::LINE;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 
 use super::{GRACE, Monitor, MonitorEvent, Summary, WRITE};
 use crate::haechi::region_layout;
@@ -37,14 +37,16 @@ impl<F: RemoteMemory> Monitor<F> {
         }
         let length = self.settings.parameters.period.0.max(1);
         let held = core::mem::take(&mut self.held).0.min(length);
-        let result = |number: u16| {
+        let result = |number: SessionSlot| {
             let session_slot =
                 self.client_table.get(number).filter(|session_slot| session_slot.is_in)?;
-            let report = self.books.report(number.into()).unwrap_or_default();
+            let report = self.books.report(number.index()).unwrap_or_default();
             let outcome = PeriodUsage { completed: report.completed, ..PeriodUsage::default() };
             Some((session_slot.promise, outcome))
         };
-        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
+        let is_busy =
+            |number: SessionSlot| self.books.report(number.index()).is_some_and(|it| it.is_busy);
+        let all = || (0..self.settings.session_slots).map(SessionSlot);
         self.closing = Some(Closing {
             epoch: self.epoch,
             at: now.after(GRACE),
@@ -54,15 +56,17 @@ impl<F: RemoteMemory> Monitor<F> {
             late: self.books.late(),
             spare: self.books.spare(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
-            session_slots: (0..self.settings.session_slots).map(result).collect(),
-            busy: (0..self.settings.session_slots).map(is_busy).collect(),
+            session_slots: all().map(result).collect(),
+            busy: all().map(is_busy).collect(),
         });
     }
 
     /// Whether all have written their final words of a period.
     pub(super) fn has_all_finals(&self, closing: &Closing) -> bool {
-        let mut session_slots =
-            (0..).zip(&closing.session_slots).filter(|(_, session_slot)| session_slot.is_some());
+        let mut session_slots = (0..)
+            .map(SessionSlot)
+            .zip(&closing.session_slots)
+            .filter(|(_, session_slot)| session_slot.is_some());
         session_slots.all(|(number, _)| {
             words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
         })
@@ -74,7 +78,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let final_at = final_at(closing.epoch);
         for (number, session_slot) in closing.session_slots.iter_mut().enumerate() {
             let Some((_, outcome)) = session_slot else { continue };
-            let word = self.line(number as u16)[final_at];
+            let word = self.line(SessionSlot::at(number))[final_at];
             *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
         }
         let outcomes: Vec<_> = closing.session_slots.iter().flatten().map(|(_, o)| *o).collect();
@@ -95,9 +99,9 @@ impl<F: RemoteMemory> Monitor<F> {
         self.published_capacity = learned;
         self.post(WRITE, Operation::WriteWord { word: learned, to: region_layout::LEARNED });
         for (number, result) in closing.session_slots.iter().enumerate() {
-            events.extend(
-                result.and_then(|result| self.client_table.count_unused(number as u16, result)),
-            );
+            events.extend(result.and_then(|result| {
+                self.client_table.count_unused(SessionSlot::at(number), result)
+            }));
         }
         let Closing { epoch, minted, granted, session_slots, busy, .. } = closing;
         let summary =

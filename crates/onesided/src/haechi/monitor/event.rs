@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::admission::ReservationRefusal;
 use tidegate_algo::onesided::capacity::{PeriodUsage, Verdict};
 use tidegate_algo::onesided::engine::Promise;
+use tidegate_model::SessionSlot;
 
 /// An event of a monitor, for the data node that runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,16 +13,16 @@ pub enum MonitorEvent {
     /// A period is over.
     Over(Summary),
     /// A client stopped. Its tokens are given to other clients.
-    Silent(u16),
+    Silent(SessionSlot),
     /// A silent client has not come back, so its session slot is free. It is to be fenced off
     /// before the slot is given away.
-    Evicted(u16),
+    Evicted(SessionSlot),
     /// A client has given its session slot back.
-    Left(u16),
+    Left(SessionSlot),
     /// A client did more than it had tokens for. It is to be fenced off.
     Overstepped {
         /// Which.
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// Operations done and under way in the period.
         issued: u64,
         /// Tokens that it had.
@@ -30,7 +31,7 @@ pub enum MonitorEvent {
     /// A client has not used its reservation in this many periods: it may be too large.
     Unused {
         /// Which.
-        session_slot: u16,
+        session_slot: SessionSlot,
         /// Periods.
         periods: u32,
     },

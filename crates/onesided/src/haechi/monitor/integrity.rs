@@ -3,6 +3,8 @@
 
 use alloc::vec;
 
+use tidegate_model::SessionSlot;
+
 use super::{Monitor, MonitorStep, PER_BUFFER};
 use crate::haechi::port::word;
 use crate::haechi::region_layout;
@@ -50,7 +52,10 @@ impl<F: RemoteMemory> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let count =
                 usize::from((session_slots - first).min(PER_BUFFER)) * region_layout::LINE as usize;
-            read(region_layout::line(region_layout::GRANTS, first), &mut found[..count]);
+            read(
+                region_layout::line(region_layout::GRANTS, SessionSlot(first)),
+                &mut found[..count],
+            );
             if found[..count] != self.remote.buffer(1 + buffers + at)[..count] {
                 return Some(Structure::Grants);
             }

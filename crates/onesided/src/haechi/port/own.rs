@@ -226,7 +226,7 @@ impl<F: RemoteMemory> Port<F> {
         }
         // Clients that found nothing together should not come back together. Nothing is to be left
         // when the period is over.
-        let spread = (u64::from(self.session_slot) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
+        let spread = (u64::from(self.session_slot.0) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
         let rest = period.end().since(now).0 / 2;
         let pause = (self.pause.0 + self.pause.0 * spread / 64).min(rest.max(RETRY[0].0));
         self.retry = now.after(Span(pause));

@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 
 use super::super::layout::{Free, POOL_WORDS, word};
 use super::task::TaskKind;
@@ -115,7 +115,7 @@ impl<F: RemoteMemory> Client<F> {
         }
     }
 
-    fn write_census(&mut self, session_slot: u16, round: u64) {
+    fn write_census(&mut self, session_slot: SessionSlot, round: u64) {
         self.pool_request.announced = Some(round);
         let (word, to) = (round.wrapping_add(1), self.layout.holder(session_slot));
         self.send(Post { id: CENSUS_WRITE, operation: Operation::WriteWord { word, to } });

@@ -3,7 +3,7 @@
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::SUSPECT;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
 use tidegate_onesided::haechi::{MonitorEvent, TICK, region_layout, words};
 use tidegate_onesided::one_sided::{
@@ -120,12 +120,16 @@ fn a_client_that_oversteps_is_reported() {
         };
         let words = words::report(sim.epoch(), 1_000 + beat, &report);
         for (at, word) in words.iter().enumerate() {
-            sim.node.set(region_layout::line(region_layout::REPORTS, 0) + 8 * at as u64, *word);
+            sim.node.set(
+                region_layout::line(region_layout::REPORTS, SessionSlot(0)) + 8 * at as u64,
+                *word,
+            );
         }
         sim.run(Span(2 * TICK.0));
     }
-    let reported =
-        |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { session_slot: 0, .. });
+    let reported = |event: &&MonitorEvent| {
+        matches!(event, MonitorEvent::Overstepped { session_slot: SessionSlot(0), .. })
+    };
     assert_eq!(sim.events.iter().filter(reported).count(), 1);
 }
 
@@ -152,10 +156,10 @@ fn r09_what_a_dead_client_had_goes_to_others() {
             let most = if period < 3 { lost / 50 } else { 0 } + slack(3);
             assert!(issued + most >= CAPACITY, "{rules:?}: {issued} in {period}");
         }
-        let evicted = |event: &&MonitorEvent| **event == MonitorEvent::Evicted(0);
+        let evicted = |event: &&MonitorEvent| **event == MonitorEvent::Evicted(SessionSlot(0));
         assert_eq!(sim.events.iter().filter(evicted).count(), 1);
         let limit = died.after(Span((EVICT + 1) * PERIOD.0));
-        assert!(sim.monitor.promise(0).is_none() && sim.now > limit);
+        assert!(sim.monitor.promise(SessionSlot(0)).is_none() && sim.now > limit);
         sim.check_books();
     }
 }
@@ -213,7 +217,7 @@ fn r10_the_monitor_notices_a_client_that_returns_between_its_read_and_its_write(
         let before = sim.issued();
         sim.clients[0].is_stopped = true;
         // Until the monitor is about to say that it doubts.
-        let silent = |sim: &HaechiSim| sim.events.contains(&MonitorEvent::Silent(0));
+        let silent = |sim: &HaechiSim| sim.events.contains(&MonitorEvent::Silent(SessionSlot(0)));
         let grants = region_layout::GRANTS;
         let writes = |one: &Operation| matches!(one, Operation::Write { to, .. } if *to == grants);
         while !sim.lever.pending().iter().any(writes) {
@@ -351,12 +355,12 @@ fn r18_clients_join_and_leave_between_periods() {
         sim.run(Span(5 * TICK.0));
         let before = sim.clients[1].lever.issued();
         sim.join(reserve(4_000));
-        assert_ne!(sim.clients[3].session_slot, 1);
+        assert_ne!(sim.clients[3].session_slot, SessionSlot(1));
         sim.run(percent(50));
         assert!(sim.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
         assert_eq!(sim.clients[3].lever.issued(), 0);
         sim.run_into_next(percent(50));
-        assert!(sim.events.contains(&MonitorEvent::Left(1)));
+        assert!(sim.events.contains(&MonitorEvent::Left(SessionSlot(1))));
         assert!(sim.clients[3].lever.issued() > 1_000);
         // The session slot is free now, and the client that left has nothing, now and later.
         let before = sim.clients[1].lever.issued();
@@ -367,7 +371,7 @@ fn r18_clients_join_and_leave_between_periods() {
         sim.clients[3].port.leave();
         sim.run_into_next(percent(10));
         sim.join(reserve(3_000));
-        assert_eq!(sim.clients[4].session_slot, 1, "{rules:?}");
+        assert_eq!(sim.clients[4].session_slot, SessionSlot(1), "{rules:?}");
         let left = sim.clients[1].lever.clone();
         let (before, lever) = (left.issued(), sim.clients[4].lever.clone());
         // A client that has left is fenced off before its session slot is another's.
@@ -420,7 +424,7 @@ fn r18_a_promise_changes_between_periods() {
         let mut sim = HaechiSim::new(rules, &[reserve(8_000), reserve(1_000)]);
         sim.run_into_next(percent(60));
         let epoch = sim.epoch();
-        sim.monitor.renew(0, reserve(500)).unwrap();
+        sim.monitor.renew(SessionSlot(0), reserve(500)).unwrap();
         sim.clients[1].is_stopped = true;
         sim.run(percent(39));
         assert_eq!(sim.epoch(), epoch);
@@ -435,8 +439,8 @@ fn r18_a_promise_changes_between_periods() {
         assert_eq!(promised, [8_000, 500], "{rules:?}");
         assert!(!sim.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
         // A promise is refused if all promises together exceed the capacity; the former one stays.
-        assert!(sim.monitor.renew(0, reserve(9_001)).is_err());
-        assert_eq!(sim.monitor.promise(0), Some(reserve(500)));
+        assert!(sim.monitor.renew(SessionSlot(0), reserve(9_001)).is_err());
+        assert_eq!(sim.monitor.promise(SessionSlot(0)), Some(reserve(500)));
     }
 }
 
@@ -484,6 +488,6 @@ fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
         sim.run(Span(4 * POLL_INTERVAL.0));
     }
     assert!(lever.issued() > before);
-    assert!(!sim.events.contains(&MonitorEvent::Silent(0)));
+    assert!(!sim.events.contains(&MonitorEvent::Silent(SessionSlot(0))));
     assert!(Time::ZERO < sim.now && LOCAL > 0);
 }

@@ -2,7 +2,7 @@
 
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::monitor::Denied;
 use tidegate_onesided::haechi::words::{self, PoolWord};
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, TICK, region_layout};
@@ -42,8 +42,8 @@ fn r12_a_second_monitor_stops_the_first() {
             // has until then what it had left.
             let left = if rules.paces { 0 } else { 6_000 * (100 - at) / 100 };
             assert!(issued <= CAPACITY + left + 2 * slack(2), "{rules:?}, {at}: {issued}");
-            assert_eq!(sim.monitor.promise(0), Some(reserve(3_000)));
-            assert_eq!(sim.monitor.promise(1), Some(limited));
+            assert_eq!(sim.monitor.promise(SessionSlot(0)), Some(reserve(3_000)));
+            assert_eq!(sim.monitor.promise(SessionSlot(1)), Some(limited));
             assert_eq!(sim.monitor.capacity(), CAPACITY);
             let issued = sim.issued_in(3);
             assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
@@ -122,9 +122,10 @@ fn r12_a_client_that_connects_during_a_takeover_has_a_session_slot() {
         sim.run_into_next(percent(40));
         let _former = sim.take_over();
         sim.join(reserve(1_000));
-        assert_eq!(sim.clients[2].session_slot, 2);
+        assert_eq!(sim.clients[2].session_slot, SessionSlot(2));
         sim.issued_in(2);
-        let promises = [0, 1, 2].map(|session_slot| sim.monitor.promise(session_slot));
+        let promises =
+            [0, 1, 2].map(SessionSlot).map(|session_slot| sim.monitor.promise(session_slot));
         assert_eq!(promises, [2_000, 2_000, 1_000].map(|all| Some(reserve(all))));
         for (client, promised) in sim.clients.iter().zip([2_000, 2_000, 1_000]) {
             assert!(client.port.balance().promise() == reserve(promised), "{rules:?}");
@@ -136,10 +137,10 @@ fn r12_a_client_that_connects_during_a_takeover_has_a_session_slot() {
         let next = Monitor::new(wire, settings(rules), late.now).map_err(|_| ()).unwrap();
         (late.monitor, late.lever) = (next, lever.clone());
         assert_eq!(late.monitor.admit(reserve(1)), Err(Denied::Opening));
-        assert_eq!(late.monitor.renew(0, reserve(1)), Err(Denied::Opening));
+        assert_eq!(late.monitor.renew(SessionSlot(0), reserve(1)), Err(Denied::Opening));
         lever.go();
         late.step();
-        assert_eq!(late.monitor.admit(reserve(1)), Ok(1));
+        assert_eq!(late.monitor.admit(reserve(1)), Ok(SessionSlot(1)));
     }
 }
 
@@ -222,7 +223,7 @@ fn r14_numbers_of_periods_come_round() {
                 assert!((CAPACITY - slack(2)..=CAPACITY + slack(2)).contains(&issued), "{issued}");
                 assert_eq!(sim.epoch(), words::next(last));
                 last = sim.epoch();
-                for session_slot in 0..2 {
+                for session_slot in [0, 1].map(SessionSlot) {
                     let line = region_layout::line(region_layout::GRANTS, session_slot);
                     assert_ne!(sim.node.word(line) >> 48 & 0xFFF, 0);
                 }

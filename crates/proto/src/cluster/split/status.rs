@@ -156,7 +156,7 @@ mod tests {
     use crate::cluster::split::NodeSetup;
     use crate::data_node::FromDataNode;
     use crate::session::Action;
-    use tidegate_model::{Bytes, DataNodeId, Iops, Policy};
+    use tidegate_model::{Bytes, DataNodeId, Iops, Policy, SessionSlot};
 
     fn split() -> Split {
         let policy = "[[tenant]]\nname = \"a\"\nreservation = \"100 iops\"";
@@ -247,15 +247,19 @@ mod tests {
 
     #[test]
     fn a_notice_of_a_node_is_published() {
-        let notice =
-            Notice::Overstepped { tenant: "a".into(), session_slot: 3, issued: 120, tokens: 100 };
+        let notice = Notice::Overstepped {
+            tenant: "a".into(),
+            session_slot: SessionSlot(3),
+            issued: 120,
+            tokens: 100,
+        };
         let mut split = split();
         while split.outbox.pop().is_some() {}
         split.on_message(Time(1), DataNodeId(0), FromDataNode::Noticed(notice));
         let expected_event = Event::ClientOverstepped {
             node: "m".into(),
             tenant: "a".into(),
-            session_slot: 3,
+            session_slot: SessionSlot(3),
             issued_operations: 120,
             token_operations: 100,
         };

@@ -105,7 +105,7 @@ fn delays_of(stats: &ClusterStats, tenant: &str) -> Delays {
 
 /// The only cause: its rule and its lines.
 #[track_caller]
-fn cause(stats: &ClusterStats, tenant: &str) -> (Rule, String, String) {
+fn cause(stats: &ClusterStats, tenant: &str) -> (WaitRule, String, String) {
     let [cause] = delays_of(stats, tenant).causes.try_into().unwrap();
     assert_eq!(cause.node, "a");
     (cause.rule, cause.why, cause.help)
@@ -163,7 +163,7 @@ fn a_limit_is_used_up_or_met_by_bursts() {
     let backup = Pace { tenant: BACKUP, served: 1_990, limit: 15, device: 1, ..IDLE };
     let stats = ten_seconds(Discipline::Token, 1, &[backup]);
     let (rule, why, help) = cause(&stats, "backup");
-    assert_eq!(rule, Rule::Limit);
+    assert_eq!(rule, WaitRule::Limit);
     let used_up = "its limit of 2k iops is used up: it got 1990 iops, and requests waited for it \
                    in 10 of 10 s";
     assert_eq!(
@@ -201,7 +201,7 @@ fn limits_in_bytes_and_of_groups_are_named() {
     let mut stats = ten_seconds(Discipline::Token, 1, &[backup]);
     stats.apply(2, &Policy::parse(policy).unwrap().at(GateKind::Node));
     let (rule, why, help) = cause(&stats, "backup");
-    assert_eq!(rule, Rule::Limit);
+    assert_eq!(rule, WaitRule::Limit);
     let limits = "one of its limits is used up, 2k iops, 16MiB/s and 9k iops of group nightly: \
                   requests waited for it in 10 of 10 s";
     assert_eq!(why, limits);
@@ -214,7 +214,7 @@ fn reservations_that_go_first_are_named_and_what_is_left_to_reserve() {
     let batch = Pace { tenant: BATCH, served: 1_000, reservation: 9, device: 1, ..IDLE };
     let stats = ten_seconds(Discipline::Token, 32, &[oltp, batch]);
     let causes = delays_of(&stats, "batch").causes;
-    assert_eq!([causes[0].rule, causes[1].rule], [Rule::Reservation, Rule::Device]);
+    assert_eq!([causes[0].rule, causes[1].rule], [WaitRule::Reservation, WaitRule::Device]);
     let first = "reservations of others go first at a: oltp (10k iops reserved, 9k iops served)";
     assert_eq!(causes[0].why, first);
     let help = "give it a reservation of its own, or lower theirs; 10k iops of what a can do are \
@@ -227,7 +227,7 @@ fn fair_shares_follow_weights_where_the_scheduler_has_them() {
     let web = Pace { tenant: WEB, served: 7_500, behind: 1, device: 30, ..IDLE };
     let batch = Pace { tenant: BATCH, served: 2_500, behind: 20, device: 1, ..IDLE };
     let (rule, why, help) = cause(&ten_seconds(Discipline::Sfq, 32, &[web, batch]), "batch");
-    assert_eq!(rule, Rule::Turn);
+    assert_eq!(rule, WaitRule::Turn);
     let weights = "it takes turns at a with web (300); its weight of 100 is 25 % of all weights, \
                    and it got 25 % of what was served";
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     let web = Pace { tenant: WEB, served: 2_000, device: 4, ..IDLE };
     let full = ten_seconds(Discipline::Token, 32, &[batch, web]);
     let (rule, why, help) = cause(&full, "batch");
-    assert_eq!(rule, Rule::Device);
+    assert_eq!(rule, WaitRule::Device);
     let busy = "a did 20k iops (it can do about 20k iops), 90 % of it for this tenant; its store \
                 was full, with 32 requests at a time, in 10 of 10 s";
     assert_eq!(why, busy);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use tidegate_model::{Span, Time};
+use tidegate_model::{SessionSlot, Span, Time};
 use tidegate_onesided::haechi::port::OWN;
 use tidegate_onesided::haechi::{Port, region_layout};
 use tidegate_onesided::one_sided::{
@@ -75,7 +75,7 @@ impl RemoteMemory for Late {
 /// One client.
 pub(super) struct Station {
     pub(super) port: Port<Late>,
-    pub(super) slot: u16,
+    pub(super) slot: SessionSlot,
     pub(super) spec: ClientSpec,
     pub(super) late: Rc<Cell<Span>>,
     pub(super) is_dead: bool,
@@ -91,7 +91,7 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new(
         port: Port<Late>,
-        slot: u16,
+        slot: SessionSlot,
         spec: ClientSpec,
         late: Rc<Cell<Span>>,
         now: Time,

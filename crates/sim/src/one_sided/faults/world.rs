@@ -214,7 +214,7 @@ impl OneSidedTrial {
         }
         let period = Span(self.scenario.period.0);
         for station in self.stations.iter().filter(|station| !station.is_dead) {
-            let Some((promise, outcome)) = summary.session_slots[usize::from(station.slot)] else {
+            let Some((promise, outcome)) = summary.session_slots[station.slot.index()] else {
                 return Err(format!("session slot {} is gone", station.slot));
             };
             let demand = match station.spec.load {

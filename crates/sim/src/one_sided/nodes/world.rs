@@ -4,7 +4,7 @@ use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::TenantIndex;
-use tidegate_model::{Policy, Time};
+use tidegate_model::{Policy, SessionSlot, Time};
 use tidegate_onesided::data_node::registry::TenantShare;
 use tidegate_onesided::data_node::{self, Hello, SessionRegistry, ShareAgent};
 use tidegate_onesided::haechi::monitor::MonitorSettings;
@@ -308,9 +308,9 @@ fn guarded(
         };
         registry.add(session_slot, &name, &hello);
     }
-    let mut session_slots = 0..;
+    let mut session_slots = (0..u16::MAX).map(SessionSlot);
     let mut world = OneSidedSim::new(plan, network, |window| {
-        let session_slot = session_slots.next().unwrap_or(u16::MAX);
+        let session_slot = session_slots.next().unwrap_or(SessionSlot(u16::MAX));
         let remote = network.connect(window + ENGINE);
         let port = Port::new(remote, parameters, session_slot, window, now);
         Box::new(port.expect("the fabric is large enough"))
