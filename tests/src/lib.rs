@@ -4,6 +4,7 @@
 //! the real shim into real programs, and look at what comes out. Nothing in them depends on how
 //! fast the machine is: a scenario waits for a condition, and where it measures time it asks only
 //! that something did not happen too early.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
 //! Every scenario, a module each, in one binary.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
 mod admission;

@@ -53,6 +53,9 @@ const OUTERMOST: &[&str] = &["tidegate", "tidegate-lab", "tidegate-tests", "xtas
 /// The folders of the pure rings, below `crates/`.
 const PURE_RINGS: &[&str] = &["model", "algo", "wire", "proto", "onesided"];
 
+/// The simulators, which use std, and have no clock of their own either.
+const SIMULATORS: &[&str] = &["sim", "netsim"];
+
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let metadata = metadata(root)?;
@@ -64,7 +67,19 @@ pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
             findings.extend(purity(&path, &text));
         }
     }
+    findings.extend(unlinted(root));
     Ok(findings)
+}
+
+/// The crates without a clock whose folder lacks the settings by which clippy refuses one.
+fn unlinted(root: &Path) -> Vec<Finding> {
+    let paths =
+        PURE_RINGS.iter().chain(SIMULATORS).map(|name| format!("crates/{name}/clippy.toml"));
+    let missing = paths.filter(|path| !root.join(path).is_file());
+    let finding = |path: String| {
+        Finding::new(&path, 1, "a crate without a clock needs it", "link crates/model/clippy.toml")
+    };
+    missing.map(finding).collect()
 }
 
 fn metadata(root: &Path) -> io::Result<Value> {
@@ -210,6 +225,14 @@ mod tests {
         assert_eq!(purity("a", good), []);
         let found = purity("a", "//! Words.\n#![no_std]\n");
         assert_eq!(found[0].what, "a pure ring without `#![forbid(unsafe_code)]`");
+    }
+
+    #[test]
+    fn crates_without_a_clock_have_the_settings_of_clippy() {
+        assert_eq!(unlinted(&crate::root()), []);
+        let found = unlinted(Path::new("/nowhere"));
+        assert_eq!(found.len(), 7);
+        assert_eq!(found[6].file, "crates/netsim/clippy.toml");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! The interface as C calls it: what works, what is refused, and that nothing goes up in smoke.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -1,5 +1,6 @@
 //! The one clock of daemons, commands and links. State machines, and all other code that can,
 //! receive the time as an argument.
+#![expect(clippy::disallowed_methods, reason = "this is the one clock")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -6,6 +6,7 @@
 //! must not bring one there. The controller has a runtime of its own, and decodes the same frames
 //! itself.
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test measures time"))]
 
 #[cfg(feature = "cluster")]
 #[allow(unsafe_code, reason = "pages are seen as bytes")]

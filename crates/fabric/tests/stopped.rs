@@ -1,5 +1,6 @@
 //! One-sided means one-sided: while the process that made a region is stopped, its memory is read
 //! and written and its words are changed, and once it goes on it sees what was done.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its own functions too")]
 
 use std::io::{Read, Write};

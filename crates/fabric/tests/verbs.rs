@@ -3,6 +3,7 @@
 //!
 //! Where there is no RDMA device the tests say so and end; `make test-verbs` runs them in a virtual
 //! machine that has one.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its own functions too")]
 
 mod conformance;

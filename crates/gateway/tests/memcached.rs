@@ -3,6 +3,7 @@
 //!
 //! Where there is no `memcached` (`apt-get install memcached`) there is nothing to compare with,
 //! and the tests say so and pass.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::{ErrorKind, Read, Write};

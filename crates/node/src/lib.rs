@@ -17,6 +17,7 @@
 //! async runtime: a request's path is a socket read, two short locks of one shard, the work, and a
 //! socket write.
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test measures time"))]
 
 mod agent;
 mod config;

@@ -3,6 +3,7 @@
 //! The "hold" model: pop an event, push it again at a random distance, so that the number that
 //! waits stays as it is. Distances are uniform over a device's service times (1 to 100 us), or a
 //! mix of 120 ns, 1.25 us, 10 us and 100 us, as in a network. Small under `cargo test`.
+#![expect(clippy::disallowed_types, reason = "a benchmark measures time")]
 
 use std::time::Instant;
 

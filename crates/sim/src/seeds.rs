@@ -129,6 +129,7 @@ fn run(mut trial: impl Trial) -> Result<u64, (Picoseconds, String)> {
 
 /// Runs seeds of a kind, some at a time, and returns the violations in the order of seeds. Runs
 /// share no state.
+#[expect(clippy::disallowed_methods, reason = "seeds share no state, and are told in order")]
 pub fn violations(kind: Kind, seeds: Range<u64>) -> Vec<Violation> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(BTreeMap::new());

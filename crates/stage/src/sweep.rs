@@ -16,6 +16,7 @@ const BEING_MADE: Duration = Duration::from_secs(60);
 
 /// Removes segment files of this user that no agent keeps and no process maps any more: agents that
 /// were killed left them behind.
+#[expect(clippy::disallowed_methods, reason = "the age of a file is on the clock of its system")]
 pub(crate) fn sweep() {
     let Ok(directory) = directory() else { return };
     let Ok(entries) = std::fs::read_dir(&directory) else { return };

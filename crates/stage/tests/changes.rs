@@ -1,6 +1,7 @@
 //! Content under rules that change: what was to be encrypted never comes out as it went in, and
 //! what is not made is not charged for.
 #![cfg(all(feature = "agent", feature = "transform"))]
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

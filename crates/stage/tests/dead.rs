@@ -1,6 +1,7 @@
 //! Recovery after processes and threads that end in the middle of a request, with and without an
 //! agent that keeps the stage.
 #![cfg(feature = "agent")]
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::Ordering;

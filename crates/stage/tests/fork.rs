@@ -1,6 +1,7 @@
 //! Children of `fork`, which have the memory of a process but none of its threads: nothing may wait
 //! there for a thread that does not exist.
 #![cfg(all(feature = "agent", feature = "transform"))]
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::{AtomicBool, Ordering};

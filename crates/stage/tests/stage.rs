@@ -2,6 +2,7 @@
 //! counters out. Time is real here, so nothing is asserted about how fast something was; only that
 //! it happened, that it did not happen too early, and in which order.
 #![cfg(all(feature = "agent", feature = "transform"))]
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -8,8 +8,6 @@ pub(super) enum Rule {
     LongFunction,
     /// A file of more than 600 lines before its tests.
     LongFile,
-    /// Reading the clock.
-    Clock,
     /// Sleeping in test code.
     Sleep,
 }
@@ -24,26 +22,12 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: &[Exception] = &[
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/stage/src/clock.rs",
-        item: "",
-        reason: "the stage's one clock; everything below it is given the time",
-    },
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/fabric/src/clock.rs",
-        item: "",
-        reason: "the one clock of daemons, commands and links",
-    },
-    Exception {
-        rule: Rule::Sleep,
-        file: "tests/src/lib.rs",
-        item: "",
-        reason: "the one place that waits for a condition, with a deadline, for all tests",
-    },
-];
+const EXCEPTIONS: &[Exception] = &[Exception {
+    rule: Rule::Sleep,
+    file: "tests/src/lib.rs",
+    item: "",
+    reason: "the one place that waits for a condition, with a deadline, for all tests",
+}];
 
 /// Whether the table excepts `item` of `file` from `rule`.
 pub(super) fn excepted(rule: Rule, file: &str, item: &str) -> bool {

@@ -1,5 +1,4 @@
-//! Rules about Rust that neither the compiler nor clippy keeps: lengths, heads, clocks, sleeps,
-//! names.
+//! Rules about Rust that neither the compiler nor clippy keeps: lengths, heads, sleeps, names.
 
 use super::exceptions::{Rule, excepted};
 use super::retired;
@@ -29,7 +28,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Finding> {
     file_check.lengths();
     for at in 0..lines.len() {
         file_check.purity(at);
-        file_check.time(at);
+        file_check.sleeps(at);
         file_check.names(at);
     }
     file_check.findings.extend(retired::check(file, &lines));
@@ -94,17 +93,8 @@ impl FileCheck<'_> {
         }
     }
 
-    fn time(&mut self, at: usize) {
-        let code = &self.lines[at].code;
-        let reads = code.contains("Instant::now") || code.contains("SystemTime::now");
-        if reads && !self.is_test(at) && !excepted(Rule::Clock, self.path, "") {
-            self.find(
-                at,
-                "reads the clock",
-                "take the time as an argument, or ask the crate's clock.rs",
-            );
-        }
-        let sleeps = has_word(code, "thread::sleep");
+    fn sleeps(&mut self, at: usize) {
+        let sleeps = has_word(&self.lines[at].code, "thread::sleep");
         if sleeps && self.is_test(at) && !excepted(Rule::Sleep, self.path, "") {
             self.find(at, "a test that sleeps", "wait for the condition, with a deadline");
         }
@@ -185,15 +175,6 @@ mod tests {
         silent("crates/algo/src/a.rs", "// extern crate std\nuse core::fmt;\n");
         silent("crates/algo/tests/a.rs", "extern crate std;\n");
         silent("crates/stage/src/a.rs", "extern crate std;\n");
-    }
-
-    #[test]
-    fn clocks() {
-        let text = "fn a() {\n    Instant::now();\n}\n";
-        finds("crates/stage/src/a.rs", text, ":2: reads the clock");
-        finds("crates/controller/src/a.rs", "let a = SystemTime::now();\n", "reads the clock");
-        silent("crates/stage/src/clock.rs", text);
-        silent("crates/stage/benches/a.rs", text);
     }
 
     #[test]

@@ -92,6 +92,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test with real threads")]
     fn a_reader_never_sees_half_of_a_version() {
         let published = Published::<4>::default();
         std::thread::scope(|scope| {

@@ -36,6 +36,7 @@ fn count<const W: usize>(words: &mut [u64; W]) -> ChangeResult<u64> {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test with real threads")]
 fn every_change_happens_once_and_as_a_whole() {
     const ROUNDS: u64 = 20_000;
     let memory = Memory::<9>::new(2, 4);

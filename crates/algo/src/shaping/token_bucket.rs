@@ -553,6 +553,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test with real threads")]
     fn threads_together_take_no_more_than_the_burst() {
         extern crate std;
         for round in 1..=200 {
@@ -586,6 +587,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test with real threads")]
     fn parameters_that_change_all_the_time_make_no_tokens() {
         extern crate std;
         let bucket = &TokenBucket::new(1, 512 * K, Time::ZERO);

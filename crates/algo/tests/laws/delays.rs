@@ -21,6 +21,7 @@ fn work(tenant: &Elsewhere, worker: usize) -> [[u64; 2]; 2] {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test with real threads")]
 fn workers_report_each_unit_once() {
     let tenant = Elsewhere::new(2);
     let (tenant, begin) = (&tenant, &Barrier::new(2));

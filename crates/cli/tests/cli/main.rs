@@ -1,4 +1,5 @@
 //! The command line as its users meet it: a process with arguments, output and an exit code.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod check;

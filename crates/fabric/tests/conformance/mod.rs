@@ -5,6 +5,7 @@
 //! `conformance_among_threads!` too. This file needs no crate but `proto`, `model` and proptest, so
 //! back ends of other crates include it by its path.
 #![allow(dead_code, reason = "not every back end has threads")]
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its own functions too")]
 
 use std::cell::RefCell;

@@ -1,5 +1,6 @@
 //! A live gateway: over a node made of memory that does as it is told, with a client that says what
 //! it is told to say, and with the clients that people have.
+#![allow(clippy::disallowed_methods, reason = "a test measures time")]
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
 mod access;

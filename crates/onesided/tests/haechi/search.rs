@@ -16,6 +16,7 @@
 //!
 //! And from every state at the end of time, if all go on, both clients have their reservations: so
 //! no client waits for ever.
+#![expect(clippy::disallowed_types, reason = "the set of seen states is not iterated")]
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;

@@ -2,6 +2,7 @@
 //! writes and sudden deaths, and while the node goes on with a copy of the memory without asking
 //! any client. Every history must be one that a map could have given to clients one after another
 //! (linearizability, by search), and must leave one slot for each key that has a value.
+#![expect(clippy::disallowed_types, reason = "the set of seen states is not iterated")]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
