@@ -213,8 +213,8 @@ impl Daemon {
             let address = http_address.or(config.http).unwrap_or(([127, 0, 0, 1], 0).into());
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
-            let answers = Arc::new(http::Answers::new(clock));
-            let context = HttpContext { register, events, watchers, cycle_seconds, token, answers };
+            let answers = Arc::new(http::Answers::new(clock, cycle_seconds));
+            let context = HttpContext { register, events, watchers, token, answers };
             let hosts = http::Hosts::new(address, &config.http_hosts);
             let listener = HttpListener::new(listener, clock, limits);
             tasks.spawn(http::serve(listener, context, hosts, stop_rx));
