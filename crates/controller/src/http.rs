@@ -91,7 +91,7 @@ pub(crate) async fn serve(
     tokio::select! {
         ended = axum::serve(entrance, app) => {
             if let Err(error) = ended {
-                tracing::error!("HTTP has ended: {error}");
+                tracing::error!(%error, "HTTP has ended");
             }
         }
         _ = stop.wait_for(|stop| *stop) => {}
