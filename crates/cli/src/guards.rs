@@ -35,7 +35,10 @@ impl Guards {
         let identity = identity(&self.directory, name)?;
         if !identity.lasts(NOTICE) {
             let path = identity.path().display();
-            tracing::warn!("{path} expires within 30 days; remove it and run `tidegate certify`");
+            tracing::warn!(
+                %path,
+                "a certificate expires within 30 days; remove it and run `tidegate certify`"
+            );
         }
         Ok(Guard::new(&identity))
     }

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
 use crate::config::Config;
 use crate::error::ServeError;
@@ -213,8 +214,8 @@ impl Daemon {
             let address = http_address.or(config.http).unwrap_or(([127, 0, 0, 1], 0).into());
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
-            let answers = Arc::new(http::Answers::new(clock));
-            let context = HttpContext { register, events, watchers, cycle_seconds, token, answers };
+            let answers = Arc::new(http::Answers::new(clock, cycle_seconds));
+            let context = HttpContext { register, events, watchers, token, answers };
             let hosts = http::Hosts::new(address, &config.http_hosts);
             let listener = HttpListener::new(listener, clock, limits);
             tasks.spawn(http::serve(listener, context, hosts, stop_rx));
@@ -293,7 +294,7 @@ impl PeerListener {
                 match PeerIdentity::local(&stream) {
                     Ok(identity) => return Ok((stream.into_std()?.into(), identity)),
                     // Its peer disconnected already.
-                    Err(error) => tracing::debug!("a connection without credentials: {error}"),
+                    Err(error) => tracing::debug!(%error, "a connection without credentials"),
                 }
             },
             Self::Remote(listener, guard) => loop {
@@ -301,7 +302,7 @@ impl PeerListener {
                 match Stream::try_from(stream).and_then(|stream| stream.accept_tls(guard)) {
                     Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
                     Err(error) => {
-                        tracing::debug!("a peer disconnected before it was accepted: {error}")
+                        tracing::debug!(%error, "a peer disconnected before it was accepted")
                     }
                 }
             },
@@ -309,10 +310,10 @@ impl PeerListener {
     }
 
     /// The kind of listener, for the log.
-    const fn how(&self) -> &'static str {
+    const fn kind(&self) -> &'static str {
         match self {
-            Self::Socket(_) => "",
-            Self::Remote(..) => " over TCP",
+            Self::Socket(_) => "unix",
+            Self::Remote(..) => "tcp",
         }
     }
 }
@@ -333,12 +334,14 @@ async fn accept(
         };
         match accepted {
             Ok((stream, identity)) => {
-                drop(connections.spawn(attend(stream, identity, context.clone())))
+                let span = tracing::debug_span!("connection", peer = %identity);
+                let attended = attend(stream, identity, context.clone());
+                drop(connections.spawn(attended.instrument(span)))
             }
             Err(error) => {
                 if let Some(unlogged) = failures.admit(context.clock.now()) {
-                    let how = listener.how();
-                    tracing::error!(unlogged, "cannot accept a connection{how}: {error}");
+                    let listener = listener.kind();
+                    tracing::error!(listener, %error, unlogged, "cannot accept a connection");
                 }
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -351,7 +354,7 @@ async fn accept(
 /// Renames the store, as the operator has requested.
 fn forget(path: &Path) -> Result<(), StoreError> {
     if let Some(kept) = Redb::forget(path)? {
-        tracing::warn!("the policy store is forgotten; it is kept as {}", kept.display());
+        tracing::warn!(path = %kept.display(), "the policy store is set aside");
     }
     Ok(())
 }
@@ -364,7 +367,7 @@ fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
         Ok(policy) => Ok(Some(Current { stored, policy })),
         Err(error) => {
             let revision = stored.revision;
-            tracing::error!(revision, "the stored policy is not in force: {error}");
+            tracing::error!(revision, %error, "the stored policy is not in force");
             Ok(None)
         }
     }
@@ -379,7 +382,7 @@ pub fn raise_descriptor_limit() -> Option<usize> {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        tracing::warn!("cannot raise the limit of open files: {error}");
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     usize::try_from(soft).ok()

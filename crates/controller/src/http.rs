@@ -34,7 +34,7 @@ use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::http_stream::HttpListener;
 use crate::input::{DelaysError, Stopping};
-use crate::metrics;
+use crate::metrics::{self, Metrics};
 use crate::readiness::unserved;
 use crate::register::{ApplyError, ApplyOrder, ChooseError, Register};
 use crate::shared::SharedReply;
@@ -56,7 +56,6 @@ pub(crate) struct HttpContext {
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     /// Watchers stay connected without a limit, so they may not take all connections.
     pub(crate) watchers: Arc<Semaphore>,
-    pub(crate) cycle_seconds: Histogram,
     pub(crate) token: Token,
     pub(crate) answers: Arc<Answers>,
 }
@@ -65,15 +64,20 @@ pub(crate) struct HttpContext {
 #[derive(Debug)]
 pub(crate) struct Answers {
     status: SharedReply<Bytes>,
+    registry: Metrics,
     metrics: SharedReply<Bytes>,
     /// The reasons why something cannot be served, for people.
     readiness: SharedReply<Vec<String>>,
 }
 
 impl Answers {
-    pub(crate) fn new(clock: Clock) -> Self {
-        let (status, metrics) = (SharedReply::new(clock), SharedReply::new(clock));
-        Self { status, metrics, readiness: SharedReply::new(clock) }
+    pub(crate) fn new(clock: Clock, cycle_seconds: Histogram) -> Self {
+        Self {
+            status: SharedReply::new(clock),
+            registry: Metrics::new(cycle_seconds),
+            metrics: SharedReply::new(clock),
+            readiness: SharedReply::new(clock),
+        }
     }
 }
 
@@ -88,7 +92,7 @@ pub(crate) async fn serve(
     tokio::select! {
         ended = axum::serve(entrance, app) => {
             if let Err(error) = ended {
-                tracing::error!("HTTP has ended: {error}");
+                tracing::error!(%error, "HTTP has ended");
             }
         }
         _ = stop.wait_for(|stop| *stop) => {}
@@ -455,8 +459,8 @@ async fn events(State(context): State<HttpContext>) -> Response {
 async fn scrape(State(context): State<HttpContext>) -> Response {
     let text = async {
         let survey = context.register.survey().await.map_err(stopping)?;
-        let cycles = context.cycle_seconds.clone();
-        written(move || metrics::text(survey, cycles)).await
+        let answers = context.answers.clone();
+        written(move || answers.registry.text(survey)).await
     };
     match context.answers.metrics.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),

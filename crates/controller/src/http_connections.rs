@@ -76,7 +76,7 @@ impl HttpConnections {
         state.evictions.insert(number, sender);
         if let Some(evicted) = state.pending.insert(number, origin) {
             state.evictions.remove(&evicted);
-            state.log(now, "too many have not yet sent a request");
+            state.log(now, origin, "too many have not yet sent a request");
         }
         let connection =
             HttpConnection { connections: self.clone(), number, origin, is_open: false };
@@ -91,9 +91,9 @@ impl HttpConnections {
 
 impl ConnectionTable {
     /// Logs that a connection is refused, if a line is due.
-    fn log(&mut self, now: Time, why: impl std::fmt::Display) {
+    fn log(&mut self, now: Time, peer: Origin, reason: impl std::fmt::Display) {
         if let Some(unlogged) = self.refusals.admit(now) {
-            tracing::warn!(unlogged, "HTTP connection refused: {why}");
+            tracing::warn!(%peer, %reason, unlogged, "HTTP connection refused");
         }
     }
 }
@@ -116,7 +116,7 @@ impl HttpConnection {
         let kept = state.open.insert(self.origin, &self.origin.to_string(), is_operator);
         match &kept {
             Ok(()) => self.is_open = true,
-            Err(excess) => state.log(now, excess),
+            Err(excess) => state.log(now, self.origin, excess),
         }
         kept
     }

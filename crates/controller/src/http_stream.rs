@@ -69,7 +69,7 @@ impl Listener for HttpListener {
                 }
                 Err(error) => {
                     if let Some(unlogged) = self.failures.admit(self.clock.now()) {
-                        tracing::error!(unlogged, "cannot accept an HTTP connection: {error}");
+                        tracing::error!(%error, unlogged, "cannot accept an HTTP connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }

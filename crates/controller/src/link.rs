@@ -49,13 +49,23 @@ pub(crate) struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// Logs that a peer is refused or failed, if a line is due: any user of this machine can
-    /// connect.
-    pub(crate) fn warn(&self, refusal: impl fmt::Display) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(unlogged) = refusals.admit(self.clock.now()) {
-            tracing::warn!(unlogged, "{refusal}");
+    /// Logs that a peer is refused, if a line is due: any user of this machine can connect.
+    fn warn_refused(&self, peer: &PeerIdentity, reason: impl fmt::Display) {
+        if let Some(unlogged) = self.due_refusal() {
+            tracing::warn!(%peer, %reason, unlogged, "connection refused");
         }
+    }
+
+    fn warn_failed(&self, peer: &PeerIdentity, error: impl fmt::Display) {
+        if let Some(unlogged) = self.due_refusal() {
+            tracing::warn!(%peer, %error, unlogged, "the connection of an operator failed");
+        }
+    }
+
+    /// Whether a line about a refused or failed peer is due, and how many were left out before.
+    fn due_refusal(&self) -> Option<u64> {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.admit(self.clock.now())
     }
 }
 
@@ -71,11 +81,11 @@ pub(crate) async fn attend(
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
-            return context.warn(format_args!("{identity} is refused before its hello: {error}"));
+            return context.warn_refused(&identity, format_args!("no valid hello: {error}"));
         }
         Err(_) => {
             let within = context.hello_max;
-            return context.warn(format_args!("{identity} is refused: no hello within {within:?}"));
+            return context.warn_refused(&identity, format_args!("no hello within {within:?}"));
         }
     };
     if let PeerIdentity::Remote(names) = &mut identity {
@@ -83,7 +93,7 @@ pub(crate) async fn attend(
     }
     if let Err(reason) = identity.may_be(&hello, &context.members) {
         refuse(&stream, &hello, &reason);
-        return context.warn(format_args!("{identity} is refused: {reason}"));
+        return context.warn_refused(&identity, reason);
     }
     // A stage counts as its user's from here on, so that no user keeps all others out.
     let permit = match (&hello, &identity) {
@@ -99,7 +109,7 @@ pub(crate) async fn attend(
             let (is_allowed, register) = (identity.may_operate(), &context.register);
             let ended = operator::attend(&stream, version, is_allowed, rest, register).await;
             if let Err(error) = ended {
-                context.warn(format_args!("the link of {identity}, an operator, failed: {error}"));
+                context.warn_failed(&identity, error);
             }
         }
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {

@@ -62,8 +62,12 @@ fn log(event: &Event) {
         }
         Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
         Event::RulesRefused { stage, revision, reason } => {
-            let what = "rules refused; mend the policy and apply it again";
-            tracing::warn!(%stage, revision, reason, "{what}");
+            tracing::warn!(
+                %stage,
+                revision,
+                reason,
+                "rules refused; mend the policy and apply it again"
+            );
         }
         Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
         Event::CapacityFound { .. } => log_capacity(event),
@@ -78,16 +82,7 @@ fn log(event: &Event) {
         }
         Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
         Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
-        Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
-            let what = "reservation missed";
-            let period = period.0;
-            tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
-        }
-        Event::BytesMissed { tenant, period, served_bytes, reserved_bytes } => {
-            let what = "reservation of bytes missed";
-            let period = period.0;
-            tracing::warn!(tenant, period, served_bytes, reserved_bytes, "{what}");
-        }
+        Event::ReservationMissed { .. } | Event::BytesMissed { .. } => log_missed(event),
         Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
         Event::GatewayLeft { gateway, reason } if reason == DISCONNECTED => {
             tracing::info!(gateway, "gateway disconnected");
@@ -106,6 +101,30 @@ fn log(event: &Event) {
         | Event::MemoryDamaged { .. }
         | Event::MonitorLate { .. }
         | Event::CapacityLearned { .. } => log_at_data_node(event),
+    }
+}
+
+fn log_missed(event: &Event) {
+    match event {
+        Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
+            tracing::warn!(
+                tenant,
+                period = period.0,
+                served_operations,
+                reserved_operations,
+                "reservation missed"
+            );
+        }
+        Event::BytesMissed { tenant, period, served_bytes, reserved_bytes } => {
+            tracing::warn!(
+                tenant,
+                period = period.0,
+                served_bytes,
+                reserved_bytes,
+                "reservation of bytes missed"
+            );
+        }
+        _ => {}
     }
 }
 

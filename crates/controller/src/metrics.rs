@@ -1,8 +1,9 @@
-//! The metrics text: a collector reads the status at each scrape and writes it in OpenMetrics, in
-//! base units. [`tables`] has the names and the help.
+//! The metrics text: one registry, whose collector writes the status of each scrape in OpenMetrics,
+//! in base units. [`tables`] has the names and the help.
 
 use std::fmt;
 use std::iter;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -25,28 +26,46 @@ use tables::{Kind, MetricTable, Times};
 mod buckets;
 mod tables;
 
-/// The content type of [`text`].
+/// The content type of [`Metrics::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics, in the OpenMetrics text format.
-pub(crate) fn text(survey: Survey, cycle_seconds: Histogram) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("tidegate");
-    registry.register_collector(Box::new(Metrics { survey, cycle_seconds }));
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+/// All metrics of the process.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    collector: Arc<SurveyCollector>,
 }
 
-/// The one collector, which reads the state at a scrape.
+impl Metrics {
+    pub(crate) fn new(cycle_seconds: Histogram) -> Self {
+        let collector = Arc::new(SurveyCollector { survey: Mutex::default(), cycle_seconds });
+        let mut registry = Registry::with_prefix("tidegate");
+        registry.register_collector(Box::new(collector.clone()));
+        Self { registry, collector }
+    }
+
+    /// All metrics in the OpenMetrics text format, of this survey or of a later one.
+    pub(crate) fn text(&self, survey: Survey) -> Result<String, fmt::Error> {
+        *self.collector.survey.lock().unwrap_or_else(PoisonError::into_inner) = Some(survey);
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// The one collector, of the latest survey.
 #[derive(Debug)]
-struct Metrics {
-    survey: Survey,
+struct SurveyCollector {
+    /// None before the first scrape.
+    survey: Mutex<Option<Survey>>,
     cycle_seconds: Histogram,
 }
 
-impl Collector for Metrics {
+impl Collector for SurveyCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (encoder, Survey { status, waits, latency, .. }) = (&mut encoder, &self.survey);
+        let survey = self.survey.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Survey { status, waits, latency, .. }) = &*survey else { return Ok(()) };
+        let encoder = &mut encoder;
         tables::CONTROLLER.encode(encoder, iter::once(([], status)))?;
         let measured = status.measured.iter().map(|it| ([&*it.resource], it));
         tables::MEASURED.encode(encoder, measured)?;
@@ -251,10 +270,23 @@ mod tests {
         status.totals.rules_refused = 3;
         let survey =
             Survey { status, waits: Vec::new(), latency: Latencies::default(), cycles: Vec::new() };
-        let text = text(survey, Histogram::new([1.0])).unwrap();
+        let text = Metrics::new(Histogram::new([1.0])).text(survey).unwrap();
         assert!(text.contains("\ntidegate_tenant_wait_p99_seconds{tenant=\"oltp\"} 0.00131072\n"));
         assert!(!text.contains("wait_p99_seconds{tenant=\"idle\"}"), "it has no requests");
         assert!(text.contains("\ntidegate_rules_refused_total 3\n"), "{text}");
+    }
+
+    #[test]
+    fn each_scrape_has_its_own_survey() {
+        let metrics = Metrics::new(Histogram::new([1.0]));
+        for refused in [3, 4] {
+            let mut status = Status::default();
+            status.totals.rules_refused = refused;
+            let (waits, latency) = (Vec::new(), Latencies::default());
+            let text = metrics.text(Survey { status, waits, latency, cycles: Vec::new() }).unwrap();
+            let line = format!("\ntidegate_rules_refused_total {refused}\n");
+            assert_eq!(text.matches(&line).count(), 1, "{text}");
+        }
     }
 
     #[test]
@@ -275,7 +307,7 @@ mod tests {
         let status = Status { cluster: Some(cluster), ..Status::default() };
         let survey =
             Survey { status, waits: Vec::new(), latency: Latencies::default(), cycles: Vec::new() };
-        let text = text(survey, Histogram::new([1.0])).unwrap();
+        let text = Metrics::new(Histogram::new([1.0])).text(survey).unwrap();
         assert!(text.contains("\ntidegate_data_node_used_bytes{node=\"m\"} 4160"), "{text}");
         let pair = "{node=\"m\",tenant=\"oltp\"}";
         for (name, value) in [("operations_total", 70), ("missed_operations_total", 3)] {

@@ -67,8 +67,10 @@ impl OutstandingFile {
                 // Once for each time in which it fails.
                 if was_stored {
                     tracing::error!(
-                        "after a restart, rates of hosts that are cut off could be given out \
-                         twice: {error}; trying again every {RETRY}"
+                        %error,
+                        retry = %RETRY,
+                        "the rates of other hosts are not stored: after a restart, those of hosts \
+                         that are cut off could be given out twice"
                     );
                 }
                 self.unstored = Some((outstanding, now.after(RETRY)));

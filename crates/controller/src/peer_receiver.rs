@@ -149,7 +149,7 @@ impl PeerReceiver {
             _ = stop.wait_for(|stop| *stop) => {}
             ended = self.listen() => {
                 if let Err(error) = ended {
-                    tracing::error!("cannot poll connections any more: {error}");
+                    tracing::error!(%error, "cannot poll connections any more");
                 }
             }
         }

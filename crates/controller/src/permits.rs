@@ -1,6 +1,7 @@
 //! Limits on the number of connections, for all and per user.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::shaping::log_limiter::LogLimiter;
@@ -39,6 +40,17 @@ pub(crate) enum PeerKind {
     Remote,
 }
 
+impl fmt::Display for PeerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str("operator"),
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Certificate(name) => write!(f, "user {name}"),
+            Self::Remote => f.write_str("member of the cluster"),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     permits: Arc<ConnectionPermits>,
@@ -66,8 +78,7 @@ impl ConnectionPermits {
         if taken.all + reserved >= self.all || of_user >= self.per_user {
             if let Some(unlogged) = taken.refusals.admit(now) {
                 let (all, open) = (self.all, taken.all);
-                let what = "too many connections: one is refused";
-                tracing::warn!(unlogged, open, all, ?peer, "{what}");
+                tracing::warn!(%peer, open, all, unlogged, "too many connections: one is refused");
             }
             return None;
         }

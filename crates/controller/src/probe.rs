@@ -58,7 +58,7 @@ impl Probe {
             tokio::select! {
                 ended = axum::serve(entrance, app) => {
                     if let Err(error) = ended {
-                        tracing::error!("the probe has ended: {error}");
+                        tracing::error!(%error, "the probe has ended");
                     }
                 }
                 _ = stopped.wait_for(|stop| *stop) => {}

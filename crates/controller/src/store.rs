@@ -406,9 +406,7 @@ impl Redb {
     /// Records a write that is in the store. If that fails, only a later loss goes unnoticed.
     fn noted(&self, generation: u64) {
         if let Err(error) = self.note(generation) {
-            tracing::warn!(
-                "a loss of the last change to the policy store would go unseen: {error}"
-            );
+            tracing::warn!(%error, "a loss of the last change to the policy store would go unseen");
         }
     }
 

@@ -63,7 +63,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
                 self.session.on_connected();
             }
             Err(error) => {
-                tracing::debug!("no controller at {}: {error}", self.way.address);
+                tracing::debug!(address = %self.way.address, %error, "no controller answers");
                 self.session.on_closed(now);
             }
         }
@@ -87,7 +87,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
         };
         self.session.on_message(now, &message);
         if let Some((reason, _)) = message.refusal() {
-            tracing::warn!("the controller refuses this {}: {reason}", self.kind);
+            tracing::warn!(kind = self.kind, %reason, "the controller refuses this process");
             self.close(reactor);
             return None;
         }
@@ -116,9 +116,9 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
         match error.kind() {
             // With TLS, only now is it certain that no process listens.
             io::ErrorKind::ConnectionRefused => {
-                tracing::debug!("no controller at {}: {error}", self.way.address);
+                tracing::debug!(address = %self.way.address, %error, "no controller answers");
             }
-            _ => tracing::warn!("the link to the controller ended: {error}"),
+            _ => tracing::warn!(%error, "the link to the controller ended"),
         }
         self.close(reactor);
         self.session.on_closed(now);

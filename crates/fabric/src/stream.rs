@@ -106,7 +106,7 @@ impl Stream {
             Kind::Tls(stream) => stream.socket(),
         };
         if let Err(error) = socket.mark(class) {
-            tracing::debug!("the packets of a connection of class {class} have no mark: {error}");
+            tracing::debug!(%class, %error, "the packets of a connection have no mark");
         }
     }
 

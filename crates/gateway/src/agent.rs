@@ -107,7 +107,7 @@ impl AgentState {
             let patience = clock::until(next);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("the gateway's agent cannot wait for events: {error}");
+                tracing::error!(%error, "the gateway's agent cannot wait for events");
                 return;
             }
             if !ready.is_empty() {

@@ -398,6 +398,10 @@ impl worker::Client for Connection {
         }
     }
 
+    fn volume_name<'a>(&'a self, frontend: &'a Frontend) -> &'a str {
+        self.volume().map_or("", |volume| &frontend.volumes.volume(volume).name)
+    }
+
     fn is_leaving(&self) -> bool {
         self.is_leaving
     }

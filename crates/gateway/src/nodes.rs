@@ -32,7 +32,7 @@ use crate::links::{Common, Identities};
 use crate::message::{LINK, Message};
 use crate::owners::OwnerTable;
 use crate::parts::{PartError, Recorded, VolumeParts};
-use crate::reachability::Reporter;
+use crate::reachability::{NodeLabel, Reporter};
 use crate::unreported_costs::UnreportedCosts;
 use crate::volumes::VolumeIndex;
 
@@ -61,10 +61,12 @@ impl fmt::Debug for NodeLocation {
 
 impl NodeLocation {
     /// For people.
-    pub(crate) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> NodeLabel {
         match self {
-            Self::Here(_) => String::new(),
-            Self::There { name, way } => format!("{name} at {}", way.address),
+            Self::Here(_) => NodeLabel::default(),
+            Self::There { name, way } => {
+                NodeLabel { name: name.clone(), address: way.address.to_string() }
+            }
         }
     }
 }
@@ -439,6 +441,7 @@ impl Nodes {
         } else if let Some(NodeConnection::There(there)) = connection {
             let now = clock::now();
             let changes = &mut self.changes[node];
+            let _entered = there.span.clone().entered();
             there.remote.on_ready(reactor, now, ready, done);
             there.on_notices(&mut self.known, self.membership.barriers(), changes);
             let parts = &there.parts;
@@ -479,6 +482,7 @@ impl Nodes {
                 if let NodeConnection::There(there) = &mut link.connection
                     && there.remote.next_deadline() <= now
                 {
+                    let _entered = there.span.clone().entered();
                     there.remote.on_deadline(reactor, now, done);
                     there.on_notices(&mut self.known, self.membership.barriers(), changes);
                 }

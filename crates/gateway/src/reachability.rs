@@ -5,6 +5,7 @@
 //! call it when a state changes, never for a request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_model::NodeId;
@@ -14,9 +15,22 @@ use tidegate_proto::message::VolumeFault;
 /// The state of nodes and volumes over all workers of a gateway.
 #[derive(Debug)]
 pub(crate) struct Reachability {
-    /// Names of the nodes for messages: `b at unix:b.sock`.
-    nodes: Vec<String>,
+    nodes: Vec<NodeLabel>,
     state: Mutex<Reported>,
+}
+
+/// A node in messages: `b at unix:b.sock`. One of this process, which is always reachable, has
+/// none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeLabel {
+    pub(crate) name: String,
+    pub(crate) address: String,
+}
+
+impl fmt::Display for NodeLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.name, self.address)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -56,28 +70,29 @@ enum LinkState {
 }
 
 impl Reachability {
-    /// Before these nodes, by their names for messages.
-    pub(crate) fn new(nodes: Vec<String>) -> Arc<Self> {
+    /// Before these nodes.
+    pub(crate) fn new(nodes: Vec<NodeLabel>) -> Arc<Self> {
         let is_reported_away = vec![false; nodes.len()];
         let state = Mutex::new(Reported { is_reported_away, ..Reported::default() });
         Arc::new(Self { nodes, state })
     }
 
-    /// One more worker.
+    /// One more worker of the gateway whose span is entered.
     pub(crate) fn join(self: &Arc<Self>) -> Reporter {
         let mut state = self.state();
         state.workers.push(WorkerView::default());
-        Reporter { shared: self.clone(), worker: state.workers.len() - 1 }
+        let (worker, span) = (state.workers.len() - 1, tracing::Span::current());
+        Reporter { shared: self.clone(), worker, span }
     }
 
     /// The reasons why some volumes and pools cannot be served, one sentence each.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let state = self.state();
         let mut reasons = Vec::new();
-        for (node, name) in (0..).map(NodeId).zip(&self.nodes) {
+        for (node, label) in (0..).map(NodeId).zip(&self.nodes) {
             let links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
             let states = links.filter(|link| link.is_used).map(|link| &link.state);
-            reasons.extend(states.filter_map(|state| reason(name, state)).next());
+            reasons.extend(states.filter_map(|state| reason(label, state)).next());
         }
         let faults = state.reported_faults.iter();
         reasons.extend(
@@ -107,11 +122,11 @@ impl Reachability {
     }
 }
 
-fn reason(name: &str, state: &LinkState) -> Option<String> {
+fn reason(node: &NodeLabel, state: &LinkState) -> Option<String> {
     match state {
         LinkState::Up => None,
-        LinkState::Connecting => Some(format!("node {name} is not connected yet")),
-        LinkState::Away(reason) => Some(format!("node {name} is away: {reason}")),
+        LinkState::Connecting => Some(format!("node {node} is not connected yet")),
+        LinkState::Away(reason) => Some(format!("node {node} is away: {reason}")),
     }
 }
 
@@ -120,9 +135,19 @@ fn reason(name: &str, state: &LinkState) -> Option<String> {
 pub(crate) struct Reporter {
     shared: Arc<Reachability>,
     worker: usize,
+    /// That of the gateway.
+    span: tracing::Span,
 }
 
 impl Reporter {
+    /// The span of the lines about a link to this node, at level debug: it is entered at each
+    /// event.
+    pub(crate) fn span(&self, node: NodeId) -> tracing::Span {
+        let NodeLabel { name, address } = &self.shared.nodes[node.index()];
+        // The link may be made for the request of a client, whose span is entered.
+        tracing::debug_span!(parent: &self.span, "link", node = name, address)
+    }
+
     /// It has a link to this node.
     pub(crate) fn add_link(&self, node: NodeId) {
         self.shared.state().workers[self.worker].links.insert(node, KnownLink::default());
@@ -138,10 +163,10 @@ impl Reporter {
     /// Its link of this kind to this node is up.
     pub(crate) fn on_up(&self, node: NodeId, kind: LinkKind) {
         let mut state = self.shared.state();
-        let name = &self.shared.nodes[node.index()];
+        let NodeLabel { name, address } = &self.shared.nodes[node.index()];
         if kind != LinkKind::MAIN {
             if state.on_class_up(self.worker, (node, kind)) {
-                tracing::warn!("the connection for {kind} to node {name} is back");
+                tracing::warn!(node = name, address, link = %kind, "connection to a node is back");
             }
             return;
         }
@@ -150,25 +175,28 @@ impl Reporter {
         let is_away = links.any(|link| matches!(link.state, LinkState::Away(_)));
         if !is_away && std::mem::take(&mut state.is_reported_away[node.index()]) {
             // The line that ends a warning has its level, so that an operator sees both.
-            tracing::warn!("node {name} is back");
+            tracing::warn!(node = name, address, "node is back");
         }
     }
 
     /// Its link of this kind to this node broke, or could not be made.
     pub(crate) fn on_away(&self, node: NodeId, kind: LinkKind, reason: String) {
         let mut state = self.shared.state();
-        let name = &self.shared.nodes[node.index()];
+        let NodeLabel { name, address } = &self.shared.nodes[node.index()];
         if kind != LinkKind::MAIN {
             if state.on_class_down(self.worker, (node, kind)) {
                 tracing::warn!(
-                    "the connection for {kind} to node {name} is down, and other connections \
-                     serve them: {reason}"
+                    node = name,
+                    address,
+                    link = %kind,
+                    %reason,
+                    "connection to a node is down, and others serve its requests"
                 );
             }
             return;
         }
         if !std::mem::replace(&mut state.is_reported_away[node.index()], true) {
-            tracing::warn!("node {name} is away: {reason}");
+            tracing::warn!(node = name, address, %reason, "node is away");
         }
         state.set(self.worker, node, LinkState::Away(reason));
     }
@@ -186,9 +214,9 @@ impl Reporter {
         };
         match (before, now) {
             (before, Some(now)) if before.as_ref() != Some(&now) => {
-                tracing::error!("volume {volume} is not served: {now}");
+                tracing::error!(volume, reason = %now, "volume is not served");
             }
-            (Some(_), None) => tracing::warn!("volume {volume} is served again"),
+            (Some(_), None) => tracing::warn!(volume, "volume is served again"),
             _ => {}
         }
     }
@@ -235,7 +263,8 @@ mod tests {
 
     #[test]
     fn a_node_is_needed_by_all_workers_that_have_parts_there() {
-        let shared = Reachability::new(vec!["a at x".into(), "b at y".into()]);
+        let label = |name: &str, at: &str| NodeLabel { name: name.into(), address: at.into() };
+        let shared = Reachability::new(vec![label("a", "x"), label("b", "y")]);
         let workers = [shared.join(), shared.join()];
         let [first, second] = [0, 1].map(NodeId);
         for worker in &workers {

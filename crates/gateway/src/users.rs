@@ -23,11 +23,11 @@ pub(crate) fn numbered(mut policy: Policy) -> (Policy, UserNames) {
         let number = |user: &String| match User::from_name(user) {
             Ok(Some(found)) => Some((found.uid.as_raw(), user.clone())),
             Ok(None) => {
-                tracing::warn!(tenant = tenant.name, "there is no user {user:?} on this machine");
+                tracing::warn!(tenant = tenant.name, user, "this machine has no user of this name");
                 None
             }
             Err(error) => {
-                tracing::warn!(tenant = tenant.name, "cannot look up user {user:?}: {error}");
+                tracing::warn!(tenant = tenant.name, user, %error, "cannot look up a user");
                 None
             }
         };

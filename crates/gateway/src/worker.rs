@@ -20,6 +20,8 @@ use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::Stream;
 use tidegate_model::{Origin, Span, Time};
+use tracing::debug_span;
+use tracing::field::Empty;
 
 mod completions;
 mod frontend;
@@ -117,6 +119,8 @@ struct ClientEntry<C> {
     is_stalled: bool,
     /// Its entry in a recording.
     recorded: Option<Recorded>,
+    /// Of the lines about it, at level debug: it is entered at each event.
+    span: tracing::Span,
 }
 
 impl<S: Frontend> Worker<S> {
@@ -181,7 +185,7 @@ impl<S: Frontend> Worker<S> {
         loop {
             let patience = self.patience();
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut messages) {
-                tracing::error!("a worker of the gateway cannot wait any more: {error}");
+                tracing::error!(%error, "a worker of the gateway cannot wait for events");
                 return;
             }
             let now = clock::now();
@@ -251,6 +255,7 @@ impl<S: Frontend> Worker<S> {
             return self.frontend.nodes().on_ready(ready, &self.reactor, &mut self.done);
         }
         let Some(entry) = client_entry(&mut self.slots, ready.token) else { return };
+        let _entered = entry.span.clone().entered();
         let received = match ready {
             // Bytes that the client sent before it closed the connection are still to be read.
             Ready { gone: true, .. } if !entry.interest.read => Ok(false),
@@ -262,7 +267,7 @@ impl<S: Frontend> Worker<S> {
             _ => Ok(true),
         };
         if let Some(denial) = entry.client.take_denial() {
-            self.turn_away(TurnedAway::AccessDenied, &denial);
+            self.turn_away(Some(ready.token), TurnedAway::AccessDenied, &denial);
         }
         self.report_fallback(ready.token);
         match received {
@@ -291,12 +296,12 @@ impl<S: Frontend> Worker<S> {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.turn_away(TurnedAway::AccessDenied, &error);
+                    self.turn_away(None, TurnedAway::AccessDenied, &error);
                 }
                 Err(error) => {
                     let now = clock::now();
                     if let Some(unlogged) = self.accept_failures.admit(now) {
-                        tracing::error!(unlogged, "cannot accept a connection: {error}");
+                        tracing::error!(%error, unlogged, "cannot accept a connection");
                     }
                     self.stop_listening();
                     self.accept_at = now.after(ACCEPT_PAUSE);
@@ -330,6 +335,7 @@ impl<S: Frontend> Worker<S> {
             moved,
             is_stalled,
             recorded: None,
+            span: debug_span!("connection", peer = %origin, tenant = Empty, volume = Empty),
         });
         self.frontend.budget().enter();
         if let Err(error) = added {
@@ -338,7 +344,7 @@ impl<S: Frontend> Worker<S> {
         self.list(token);
         if let Some(evicted) = self.pending.insert(token, origin) {
             let why = "too many handshakes are pending";
-            self.turn_away(TurnedAway::PendingQuota, &why);
+            self.turn_away(Some(evicted), TurnedAway::PendingQuota, &why);
             self.close(evicted);
         }
     }
@@ -380,6 +386,7 @@ impl<S: Frontend> Worker<S> {
     fn make_progress(&mut self, token: u64) {
         let is_ending = self.end_at.is_some();
         let Some(entry) = client_entry(&mut self.slots, token) else { return };
+        let _entered = entry.span.clone().entered();
         entry.is_listed = false;
         match entry.client.make_progress(&mut self.frontend) {
             Err(close_reason) => return self.close_for(token, &close_reason),
@@ -422,22 +429,22 @@ impl<S: Frontend> Worker<S> {
     fn close_for(&mut self, token: u64, close_reason: &<S::Client as Client>::CloseReason) {
         let entry = client_entry(&mut self.slots, token);
         if entry.is_some_and(|entry| entry.client.has_left(close_reason)) {
-            tracing::debug!("client disconnected: {close_reason}");
+            tracing::debug!(reason = %close_reason, "client disconnected");
             return self.close(token);
         }
         self.close_because(token, close_reason);
     }
 
-    fn close_because(&mut self, token: u64, why: &dyn std::fmt::Display) {
+    fn close_because(&mut self, token: u64, reason: &dyn std::fmt::Display) {
         let entry = client_entry(&mut self.slots, token);
-        if let Some(ClientEntry { origin: client, open, .. }) = entry {
+        if let Some(ClientEntry { origin: peer, open, .. }) = entry {
             let tenant = open.as_deref();
             let limiter = match tenant {
                 Some(_) => &mut self.closes,
                 None => &mut self.refusals,
             };
             if let Some(unlogged) = limiter.admit(clock::now()) {
-                tracing::warn!(%client, tenant, unlogged, "a client's connection is closed: {why}");
+                tracing::warn!(%peer, tenant, %reason, unlogged, "a client's connection is closed");
             }
         }
         self.close(token);
@@ -503,14 +510,14 @@ impl<S: Frontend> Worker<S> {
             let entry = client_entry(&mut self.slots, token);
             if entry.is_some_and(|entry| entry.client.is_handshaking()) {
                 let why = "its handshake took too long";
-                self.turn_away(TurnedAway::HandshakeTimeout, &why);
+                self.turn_away(Some(token), TurnedAway::HandshakeTimeout, &why);
                 self.close(token);
             }
         }
         if self.accept_at <= now {
             self.accept_at = Time::MAX;
             if let Err(error) = self.listen() {
-                tracing::error!("cannot listen any more: {error}");
+                tracing::error!(%error, "cannot listen any more");
                 self.stop_listening();
                 self.accept_at = now.after(ACCEPT_PAUSE);
             }

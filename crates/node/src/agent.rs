@@ -120,7 +120,7 @@ impl Agent {
             let patience = (deadline == Time::ZERO).then_some(Duration::ZERO);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("the node's agent cannot wait for events: {error}");
+                tracing::error!(%error, "the node's agent cannot wait for events");
                 return;
             }
             ready.drain(..).for_each(|ready| self.on_ready(ready));

@@ -228,7 +228,8 @@ fn note_scheduler(config: &Config) {
         tracing::info!(
             node = config.name,
             scheduler,
-            "the device does not order requests by their priority; {WITH_LEVELS} does"
+            wanted = WITH_LEVELS,
+            "the device's scheduler does not order requests by their priority"
         );
     }
 }
@@ -252,9 +253,7 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
         match Ring::start(depth, config.io_priority, medium.clone(), sink.clone()) {
             Ok(ring) => Ok(Box::new(ring)),
             Err(error) => {
-                tracing::info!(
-                    "no io_uring here ({error}); the store is served by {depth} threads"
-                );
+                tracing::info!(%error, threads = depth, "no io_uring: threads serve the store");
                 Ok(Box::new(ThreadPool::start(depth as usize, config.io_priority, medium, sink)?))
             }
         }

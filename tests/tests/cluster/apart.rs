@@ -165,7 +165,7 @@ fn a_node_that_is_stopped_and_started_again_costs_its_clients_no_error() {
     let (oracle, mut client) = writer.join().unwrap();
     oracle.check(&mut client);
     let log = cluster.component(GATEWAY).stderr();
-    assert!(log.contains("is away: it is shutting down") && log.contains("is back"), "{log}");
+    assert!(log.contains("reason=it is shutting down") && log.contains("node is back"), "{log}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn a_stopped_client_loses_its_session_slot_and_no_value_is_lost() {
     let client = children(&stopped)[0];
     process::send(client, Signal::STOP);
     eventually("an eviction", || {
-        cluster.component("m").stderr().contains("and lost its session slot")
+        cluster.component("m").stderr().contains("client lost its session slot")
     });
     eventually("a move", || cluster.component("m").stderr().contains("the memory was moved"));
     row("other memory", &bench, |row| row["operations"].as_u64() > Some(0));

@@ -162,7 +162,7 @@ fn a_client_is_shut_out_and_the_other_does_not_notice() {
     let client = children(&stopped)[0];
     process::send(client, Signal::STOP);
     eventually("an eviction", || {
-        rdma.cluster.component("m").stderr().contains("and lost its session slot")
+        rdma.cluster.component("m").stderr().contains("client lost its session slot")
     });
     row("work of the other", &bench, |row| row["operations"].as_u64() > Some(0));
     process::send(client, Signal::CONT);

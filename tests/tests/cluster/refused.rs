@@ -173,7 +173,7 @@ fn a_store_of_another_size() {
     expect_eio(&cluster);
     assert_complaint(
         &cluster.bed().controller().stderr(),
-        &format!("volume db is not served: part 0: {words}; run `tidegate volume resize CLUSTER"),
+        &format!("volume=\"db\" reason=part 0: {words}; run `tidegate volume resize CLUSTER"),
     );
     expect_fault(&mut cluster, words);
     cluster.bed().down();
@@ -198,7 +198,7 @@ fn a_store_of_another_size() {
     cluster.start("node", "a");
     cluster.start("gateway", GATEWAY);
     let log = || cluster.component(GATEWAY).stderr();
-    eventually("a reason in the log", || log().contains("volume db is not served: part 0: "));
+    eventually("a reason in the log", || log().contains("volume=\"db\" reason=part 0: "));
     assert_complaint(&log(), words);
     expect_eio(&cluster);
     expect_fault(&mut cluster, words);

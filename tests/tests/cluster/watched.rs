@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::process;
-use tidegate_tests::{eventually, tools};
+use tidegate_tests::{PATIENCE, eventually, tools, wait_for};
 
 use super::OPEN;
 
@@ -182,7 +182,53 @@ fn a_gateway_of_its_own_is_ready_while_its_nodes_are_there() {
     eventually("that it is again", is_ready);
     // One line when it went and one when it came back, whatever the number of workers.
     let log = gateway.stderr();
-    let of_b: Vec<&str> = log.lines().filter(|line| line.contains("node b at unix:")).collect();
-    assert!(of_b.len() == 2 && of_b[0].contains("b.sock is away: "), "{log}");
-    assert!(of_b[1].ends_with("is back"), "{log}");
+    let of_b: Vec<&str> = log.lines().filter(|line| line.contains("node=\"b\"")).collect();
+    assert!(of_b.len() == 2 && of_b[0].contains("node is away"), "{log}");
+    assert!(of_b[1].contains("node is back"), "{log}");
+}
+
+/// Programs search a log by field: what a line is about is in its own fields or in its spans'.
+#[test]
+fn lines_of_the_log_name_peer_tenant_volume_and_node() {
+    let db = volume("db", "oltp", "1MiB", &["a"]);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&["a"])), OPEN);
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    cluster.start("node", "a");
+    let (file, state) = (cluster.file(), cluster.state());
+    let levels = ["--log", "debug", "--log-format", "json"];
+    let mut command = cluster.bed().tidegate(&["up", "--role", "gateway", "--name", GATEWAY]);
+    command.env_remove("TIDEGATE_SOCKET").stdin(Stdio::null());
+    command.args(levels).arg(file).arg("--state").arg(state);
+    let gateway = process::spawn(&mut command);
+    gateway.wait_for_output(": front of the cluster at ");
+    let line = |message: &str| {
+        wait_for(message, PATIENCE, || {
+            let log = gateway.stderr();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.into_iter().find(|line| line["fields"]["message"] == message)
+        })
+    };
+    let mut client = cluster.enter("db");
+    client.read(0, 512).unwrap();
+    let mut stream = client.into_stream();
+    stream.write_all(&[0; 64]).unwrap();
+    let closed = line("a client's connection is closed");
+    let peer = format!("user {}", rustix::process::geteuid().as_raw());
+    let fields = &closed["fields"];
+    assert_eq!([&fields["peer"], &fields["tenant"]], [&peer, "oltp"], "{closed}");
+    let spans = ["gateway", "connection"].map(|name| span(&closed, name));
+    assert_eq!(spans[0]["gateway"], GATEWAY, "{closed}");
+    let about = ["peer", "tenant", "volume"].map(|field| &spans[1][field]);
+    assert_eq!(about, [&peer, "oltp", "db"], "{closed}");
+    cluster.kill("a");
+    let away = line("node is away");
+    assert_eq!([&away["fields"]["node"], &span(&away, "link")["node"]], ["a"; 2], "{away}");
+}
+
+/// The span of this name that a line of the log is in.
+#[track_caller]
+fn span<'a>(line: &'a Value, name: &str) -> &'a Value {
+    let spans = line["spans"].as_array().expect("spans");
+    spans.iter().find(|span| span["name"] == name).unwrap_or_else(|| panic!("{name}: {line}"))
 }

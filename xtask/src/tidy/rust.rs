@@ -1,4 +1,5 @@
-//! Rules about Rust that neither the compiler nor clippy keeps: lengths, heads, sleeps, names.
+//! Rules about Rust that neither the compiler nor clippy keeps: lengths, heads, sleeps, names,
+//! texts of log lines.
 
 use super::exceptions::{Rule, excepted};
 use super::retired;
@@ -18,17 +19,28 @@ const PURE_RINGS: &[&str] = &[
     "crates/onesided/src/",
 ];
 
+/// The heads of the macros that write a line of the log.
+const LOG_CALLS: &[&str] = &[
+    "tracing::trace!(",
+    "tracing::debug!(",
+    "tracing::info!(",
+    "tracing::warn!(",
+    "tracing::error!(",
+];
+
 /// Nouns that name nothing.
 const EMPTY_NOUNS: &[&str] = &["manager", "helper", "util"];
 
 pub(super) fn check(file: &TextFile) -> Vec<Finding> {
     let lines = source::lines(&file.text);
+    let text_lines: Vec<&str> = file.text.lines().collect();
     let mut file_check = FileCheck { path: &file.path, lines: &lines, findings: Vec::new() };
     file_check.head(&file.text);
     file_check.lengths();
     for at in 0..lines.len() {
         file_check.purity(at);
         file_check.sleeps(at);
+        file_check.log_texts(at, &text_lines[at..]);
         file_check.names(at);
     }
     file_check.findings.extend(retired::check(file, &lines));
@@ -100,6 +112,18 @@ impl FileCheck<'_> {
         }
     }
 
+    /// The text of a log line is fixed, so that programs find it; values are fields. `rest` is the
+    /// file from this line on.
+    fn log_texts(&mut self, at: usize, rest: &[&str]) {
+        let code = &self.lines[at].code;
+        let Some(call) = LOG_CALLS.iter().find(|call| code.contains(**call)) else { return };
+        let text = rest.join("\n");
+        let call = text.find(call).map_or("", |start| &text[start..]);
+        if !self.is_test(at) && has_placeholder(call) {
+            self.find(at, "a value in the text of a log line", "make it a field, as `%error`");
+        }
+    }
+
     fn names(&mut self, at: usize) {
         let code = &self.lines[at].code;
         let Some(name) = type_name(code) else { return };
@@ -109,6 +133,26 @@ impl FileCheck<'_> {
             self.find(at, what, "name what it is or does, in a noun one could say aloud");
         }
     }
+}
+
+/// Whether a string of the macro call at the head of `text` has a placeholder: `{` outside of
+/// `{{`.
+fn has_placeholder(text: &str) -> bool {
+    let (mut depth, mut is_string) = (0, false);
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' if is_string => drop(chars.next()),
+            '"' => is_string = !is_string,
+            '{' if is_string && chars.next_if_eq(&'{').is_none() => return true,
+            _ if is_string => {}
+            '(' => depth += 1,
+            ')' if depth == 1 => return false,
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Whether all of a file is for tests or benches.
@@ -184,6 +228,18 @@ mod tests {
         finds("crates/cli/src/a.rs", &format!("#[cfg(test)]\n{text}"), "a test that sleeps");
         silent("crates/cli/src/a.rs", text);
         silent("tests/src/lib.rs", &format!("//! Waiting.\n{text}"));
+    }
+
+    #[test]
+    fn values_in_log_texts() {
+        let text = "fn a() {\n    tracing::warn!(node, \"{node} is away\");\n}\n";
+        finds("crates/node/src/a.rs", text, ":2: a value in the text of a log line");
+        let text = "fn a() {\n    tracing::info!(\n        a,\n        \"a \\\"{a}\"\n    );\n}\n";
+        finds("crates/node/src/a.rs", text, ":2: a value in the text of a log line");
+        silent("crates/node/src/a.rs", "fn a() {\n    tracing::warn!(a = b(), \"{{}}\");\n}\n");
+        let text = "fn a() {\n    tracing::warn!(\"b\");\n    c(\"{d}\");\n}\n";
+        silent("crates/node/src/a.rs", text);
+        silent("tests/tests/a.rs", "fn a() {\n    tracing::warn!(\"{b}\");\n}\n");
     }
 
     #[test]

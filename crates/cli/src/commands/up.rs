@@ -309,7 +309,7 @@ fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
         probe.as_ref().map(Probe::address),
     ))?;
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
-        tracing::info!("SIGHUP: this part has no policy of its own, and goes on");
+        tracing::info!("SIGHUP: this process has no policy of its own, and goes on");
     }
     // It holds the parts, too.
     drop(probe);

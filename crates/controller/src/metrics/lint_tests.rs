@@ -183,7 +183,7 @@ fn cycles() -> Histogram {
 }
 
 fn metrics() -> BTreeMap<String, Metric> {
-    parse(&text(everything(), cycles()).unwrap())
+    parse(&Metrics::new(cycles()).text(everything()).unwrap())
 }
 
 /// Another number for each number and for each absent quantity, and `true` for each truth value.
@@ -209,7 +209,7 @@ fn the_text_is_as_recorded() {
     number(&mut numbered, "", &mut 0);
     let status = serde_json::from_value(numbered).unwrap();
     let survey = Survey { status, waits, latency, cycles: kept };
-    let text = text(survey, cycles()).unwrap();
+    let text = Metrics::new(cycles()).text(survey).unwrap();
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/metrics/golden.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, &text).unwrap();

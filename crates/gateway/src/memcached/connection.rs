@@ -308,6 +308,10 @@ impl worker::Client for Connection {
         &frontend.pool.tenant
     }
 
+    fn volume_name<'a>(&'a self, frontend: &'a Frontend) -> &'a str {
+        &frontend.pool.name
+    }
+
     fn has_requests(&self) -> bool {
         self.pipeline.pending() > 0
     }

@@ -26,7 +26,7 @@ use crate::memcached::VALUE_MAX_DEFAULT;
 use crate::message::Message;
 use crate::nodes::NodeLocation;
 use crate::owners::Register;
-use crate::reachability::Reachability;
+use crate::reachability::{NodeLabel, Reachability};
 use crate::worker::{Client as _, Frontend as _};
 
 const TOKEN: u64 = 7;
@@ -102,7 +102,7 @@ impl Scene {
             flush_all: given.flush_all,
         };
         let register = Register::new(given.nodes, ["kv"].into_iter(), true);
-        let reporter = Reachability::new(vec![String::new(); given.nodes]).join();
+        let reporter = Reachability::new(vec![NodeLabel::default(); given.nodes]).join();
         let services: Vec<_> =
             (0..given.nodes).map(|_| NodeLocation::Here(Arc::new(nodes.clone()))).collect();
         let costs = (CostModel::Bytes, Limits::default().patience, true);

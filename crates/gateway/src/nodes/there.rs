@@ -30,6 +30,7 @@ pub(super) struct There {
     fenced_over: Option<LinkKind>,
     /// Parts that are open over this link, by number there.
     open: HashSet<PartNumber>,
+    pub(super) span: tracing::Span,
 }
 
 /// A part that jobs of a lost connection may still change.
@@ -59,8 +60,8 @@ impl There {
         for (_, part) in &parts {
             remote.open(part.clone());
         }
-        let (unsettled, open) = (Vec::new(), HashSet::new());
-        Self { remote, node, kind, reporter, parts, unsettled, fenced_over: None, open }
+        let (unsettled, open, span) = (Vec::new(), HashSet::new(), reporter.span(node));
+        Self { remote, node, kind, reporter, parts, unsettled, fenced_over: None, open, span }
     }
 
     /// Takes the notices of the link, and reports them.

@@ -101,6 +101,9 @@ pub(crate) trait Client {
         None
     }
 
+    /// The name of the volume or pool that it has opened, or an empty one.
+    fn volume_name<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
+
     /// Whether it has announced its disconnect.
     fn is_leaving(&self) -> bool {
         false

@@ -31,11 +31,18 @@ fn named(excess: &QuotaExceeded, table: &OwnerTable) -> String {
 
 impl<S: Frontend> Worker<S> {
     /// Counts a refused client, and logs it if its line is due: a flood of connections does not
-    /// fill the log.
-    pub(super) fn turn_away(&mut self, reason: TurnedAway, why: &dyn std::fmt::Display) {
+    /// fill the log. A client that was not accepted has no token.
+    pub(super) fn turn_away(
+        &mut self,
+        token: Option<u64>,
+        reason: TurnedAway,
+        why: &dyn std::fmt::Display,
+    ) {
         self.context.counts.turn_away(reason);
         if let Some(unlogged) = self.refusals.admit(clock::now()) {
-            tracing::warn!(unlogged, "client refused: {why}");
+            let entry = token.and_then(|token| client_entry(&mut self.slots, token));
+            let peer = entry.map(|entry| tracing::field::display(entry.origin));
+            tracing::warn!(peer, reason = %why, unlogged, "client refused");
         }
     }
 
@@ -44,7 +51,8 @@ impl<S: Frontend> Worker<S> {
         let Some(entry) = client_entry(&mut self.slots, token) else { return };
         let Some(reason) = entry.client.take_fallback() else { return };
         if let Some(unlogged) = self.fallbacks.admit(clock::now()) {
-            tracing::warn!(unlogged, "{reason}");
+            let peer = entry.origin;
+            tracing::warn!(%peer, %reason, unlogged, "a program's requests are not its tenant's");
         }
     }
 
@@ -61,13 +69,15 @@ impl<S: Frontend> Worker<S> {
         let kept = self.context.connections().insert(entry.origin, tenant, has_reservation);
         match kept {
             Ok(()) => {
+                entry.span.record("tenant", tenant);
+                entry.span.record("volume", entry.client.volume_name(&self.frontend));
                 entry.open = Some(tenant.into());
                 self.context.counts.admit();
                 true
             }
             Err(excess) => {
                 let why = named(&excess, &self.table);
-                self.turn_away((&excess).into(), &why);
+                self.turn_away(Some(token), (&excess).into(), &why);
                 self.close(token);
                 false
             }

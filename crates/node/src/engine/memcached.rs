@@ -334,7 +334,7 @@ impl RelayState {
         let before = std::mem::replace(&mut lock(&self.standing).reachability, Reachability::Up);
         if let (Reachability::Away(_), false) = (before, self.is_bulk) {
             // The line that ends a warning has its level, so that an operator sees both.
-            tracing::warn!("memcached at {} behind node {} is back", self.address, self.node);
+            tracing::warn!(node = self.node, address = %self.address, "memcached is back");
         }
     }
 
@@ -346,10 +346,10 @@ impl RelayState {
         let is_reported = self.is_bulk || matches!(before, Reachability::Away(_));
         if !standing.is_ending && !is_reported {
             tracing::warn!(
-                "memcached at {} behind node {} is away: {error}; requests for its keys fail until \
-                 it is back",
-                self.address,
-                self.node
+                node = self.node,
+                address = %self.address,
+                %error,
+                "memcached is away, and requests for its keys fail until it is back"
             );
         }
     }

@@ -208,7 +208,7 @@ impl RingState {
             }
             // Out of memory for the moment, as a rule. The completions' queue has room for twice
             // the depth, so it is never full.
-            tracing::debug!("the ring is busy: {error}");
+            tracing::debug!(%error, "the ring is busy");
             thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
             // The thread that waits for completions notifies the kernel, too.
@@ -241,7 +241,7 @@ impl RingState {
                 Ok(_) => {}
                 // Interrupted, or for the moment out of memory: completions can be read all the
                 // same.
-                Err(error) => tracing::debug!("waiting for the ring: {error}"),
+                Err(error) => tracing::debug!(%error, "waiting for the ring failed"),
             }
             let mut slots = lock(&self.slots);
             // SAFETY: no other thread takes completions.

@@ -82,13 +82,15 @@ impl Session for LocalSession {
     }
 
     fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
-        let opened = self.live.medium.open(part).map_err(|error| error.to_string());
+        let span = tracing::error_span!("part", volume = part.volume, part = part.index);
+        let opened = span.in_scope(|| self.live.medium.open(part));
+        let opened = opened.map_err(|error| error.to_string());
         let name = (part.volume.clone(), part.index);
         let mut refused = lock(&self.live.refused);
         match &opened {
             Ok(_) => drop(refused.remove(&name)),
             Err(reason) => {
-                tracing::error!("part {} of volume {} is refused: {reason}", name.1, name.0);
+                tracing::error!(volume = name.0, part = name.1, %reason, "part is refused");
                 refused.insert(name, reason.clone());
             }
         }

@@ -4,7 +4,6 @@
 mod moving;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +26,8 @@ use tidegate_onesided::data_node::{ClientIdentity, Hello, ToClient, VERSION, Wel
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::ToDataNode;
 use tidegate_proto::message;
+use tracing::debug_span;
+use tracing::field::Empty;
 
 use super::host::{Denied, Host};
 use super::identity;
@@ -98,6 +99,8 @@ struct ClientConnection {
     session_slot: Option<SessionSlot>,
     /// Its queue pairs, if its RNIC reaches the memory.
     client: Option<ClientNumber>,
+    /// Of the lines about it, at level debug.
+    span: tracing::Span,
 }
 
 /// The message that the endpoint expects on a connection.
@@ -179,7 +182,7 @@ impl Endpoint {
             self.begin_if_due();
             if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut messages) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                return tracing::error!("the data node's listener cannot wait for events: {error}");
+                return tracing::error!(%error, "the data node's listener cannot wait for events");
             }
             for message in messages.drain(..) {
                 match message {
@@ -220,10 +223,12 @@ impl Endpoint {
         let stream = match self.listener.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return,
-            Err(error) => return self.warn(&format_args!("client not accepted: {error}")),
+            Err(error) => return self.warn_unaccepted(&error),
         };
         if self.connections.len() >= CONNECTIONS_MAX {
-            self.warn(&"too many connections: those without a hello are closed");
+            if let Some(unlogged) = self.due_refusal() {
+                tracing::warn!(unlogged, "too many connections: those without a hello are closed");
+            }
             self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
             if self.connections.len() >= CONNECTIONS_MAX {
                 return;
@@ -243,21 +248,26 @@ impl Endpoint {
             Ok(identity) => {
                 self.connections.insert(token, ClientConnection::new(stream, identity));
             }
-            Err(error) => self.warn(&format_args!("client not accepted: {error}")),
+            Err(error) => self.warn_unaccepted(&error),
         }
     }
 
-    /// Logs that a client is refused or failed, if a line is due.
-    fn warn(&mut self, failure: &dyn fmt::Display) {
-        if let Some(unlogged) = self.refusals.admit(self.clock.now()) {
-            tracing::warn!(unlogged, "{failure}");
+    fn warn_unaccepted(&mut self, error: &io::Error) {
+        if let Some(unlogged) = self.due_refusal() {
+            tracing::warn!(%error, unlogged, "client not accepted");
         }
+    }
+
+    /// Whether a line about a refused or failed client is due, and how many were left out before.
+    fn due_refusal(&mut self) -> Option<u64> {
+        self.refusals.admit(self.clock.now())
     }
 
     /// Receives a client's messages: its hello, its RNIC's request, and then nothing until it
     /// disconnects.
     fn receive(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
+        let _entered = connection.span.clone().entered();
         match connection.receive() {
             Ok(Received::Nothing) => {}
             Ok(Received::Hello) => {
@@ -266,9 +276,11 @@ impl Endpoint {
             }
             Ok(Received::Request(request)) => self.connect_rnic(token, &request),
             Err(error) => {
-                if error.kind() != io::ErrorKind::UnexpectedEof {
-                    let client = connection.identity.name().to_owned();
-                    self.warn(&format_args!("the connection of {client} is closed: {error}"));
+                if error.kind() != io::ErrorKind::UnexpectedEof
+                    && let Some(unlogged) = self.refusals.admit(self.clock.now())
+                {
+                    let peer = connection.identity.name();
+                    tracing::warn!(peer, %error, unlogged, "a client's connection is closed");
                 }
                 self.leave(token);
             }
@@ -290,7 +302,9 @@ impl Endpoint {
                 self.answer_all();
             }
             Err(error) => {
-                self.warn(&format_args!("this node's returned memory cannot be used: {error}"));
+                if let Some(unlogged) = self.due_refusal() {
+                    tracing::warn!(%error, unlogged, "this node's returned memory cannot be used");
+                }
             }
         }
     }
@@ -313,7 +327,7 @@ impl Endpoint {
             return;
         };
         let Some(hello) = connection.hello.take() else { return };
-        let client = connection.identity.name();
+        let peer = connection.identity.name();
         let answered = match self.host.open_session(&connection.identity, &hello) {
             Ok((welcome, region)) => {
                 if self.host.is_incomplete() {
@@ -324,9 +338,11 @@ impl Endpoint {
                 connection.is_in = true;
                 connection.session_slot =
                     welcome.session_slot.as_ref().map(|session_slot| session_slot.number);
+                connection.span.record("tenant", &welcome.tenant);
+                connection.span.record("session_slot", connection.session_slot);
                 if self.sessions.admit(self.clock.now()).is_some() {
                     tracing::info!(
-                        client,
+                        peer,
                         tenant = welcome.tenant,
                         session_slot = connection.session_slot.map(|session_slot| session_slot.0),
                         "client connected"
@@ -345,16 +361,17 @@ impl Endpoint {
             }
             Err(Denied::Refused(reason)) => {
                 if let Some(unlogged) = self.refusals.admit(self.clock.now()) {
-                    tracing::info!(client, unlogged, "client refused: {reason}");
+                    tracing::info!(peer, %reason, unlogged, "client refused");
                 }
                 let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         if let Err(error) = answered {
-            if error.kind() != io::ErrorKind::UnexpectedEof {
-                let client = client.to_owned();
-                self.warn(&format_args!("no answer sent to {client}: {error}"));
+            if error.kind() != io::ErrorKind::UnexpectedEof
+                && let Some(unlogged) = self.refusals.admit(self.clock.now())
+            {
+                tracing::warn!(peer, %error, unlogged, "no answer sent to a client");
             }
             self.leave(token);
         }
@@ -370,12 +387,14 @@ impl Endpoint {
             connection.send(&ToClient::Rnic(answer))
         });
         if let Err(error) = answered {
-            let client = connection.identity.name().to_owned();
             let reason = error.to_string();
             // It may have disconnected by itself.
             let refusal = ToClient::Refused { version: VERSION, reason };
             let _ = connection.send(&refusal);
-            self.warn(&format_args!("the RNIC of {client} cannot be connected: {error}"));
+            if let Some(unlogged) = self.refusals.admit(self.clock.now()) {
+                let peer = connection.identity.name();
+                tracing::warn!(peer, %error, unlogged, "a client's RNIC cannot be connected");
+            }
             self.leave(token);
         }
     }
@@ -441,7 +460,7 @@ impl Endpoint {
 
 impl ClientConnection {
     fn new(stream: Stream, identity: ClientIdentity) -> Self {
-        let expected = Expected::Hello(Decoder::new());
+        let (expected, peer) = (Expected::Hello(Decoder::new()), identity.name());
         Self {
             stream,
             identity,
@@ -451,6 +470,7 @@ impl ClientConnection {
             is_in: false,
             session_slot: None,
             client: None,
+            span: debug_span!("connection", peer, tenant = Empty, session_slot = Empty),
         }
     }
 

@@ -241,7 +241,11 @@ impl Host {
             .and_then(|identity| identity.map_or(Ok(()), |identity| identity.note(&self.note)));
         if let Err(error) = noted {
             let path = self.note.display();
-            tracing::warn!("the memory will not be found again, as {path} is not written: {error}");
+            tracing::warn!(
+                %path,
+                %error,
+                "the memory will not be found again: its file is not written"
+            );
         }
     }
 

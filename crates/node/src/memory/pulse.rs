@@ -103,8 +103,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                let what = "a client does not use what is reserved for it";
-                tracing::info!(session_slot = session_slot.0, tenant, periods, "{what}");
+                tracing::info!(session_slot = session_slot.0, tenant, periods, "reservation not used");
             }
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
@@ -112,8 +111,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                let what = "a client was silent, and lost its session slot";
-                tracing::warn!(session_slot = session_slot.0, tenant, "{what}");
+                tracing::warn!(session_slot = session_slot.0, tenant, "a silent client lost its session slot");
             }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
@@ -122,8 +120,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                let what = "a client exceeded its tokens";
-                tracing::warn!(session_slot = session_slot.0, tenant, issued, tokens, "{what}");
+                tracing::warn!(session_slot = session_slot.0, tenant, issued, tokens, "client exceeded its tokens");
             }
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));

@@ -150,6 +150,8 @@ pub(super) struct Connection {
     answered: u64,
     /// Nothing was received or sent since the last sign of life.
     is_quiet: bool,
+    /// Of the lines about it, at level debug: it is entered at each event.
+    span: tracing::Span,
 }
 
 impl Connection {
@@ -181,6 +183,7 @@ impl Connection {
             bytes: 0,
             answered: 0,
             is_quiet: false,
+            span: tracing::debug_span!("connection", gateway = tracing::field::Empty),
         })
     }
 
@@ -238,6 +241,10 @@ impl Connection {
     /// The gateway's name, after its hello.
     pub(super) fn gateway(&self) -> Option<&str> {
         self.gateway.as_deref()
+    }
+
+    pub(super) fn span(&self) -> tracing::Span {
+        self.span.clone()
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -317,6 +324,7 @@ impl Connection {
                 Ok(())
             }
             ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
+                self.span.record("gateway", &identity.gateway);
                 self.gateway = Some(identity.gateway.clone());
                 let queue = self.sink.message_queue.clone();
                 let entered = self.fences.enter(identity, queue, self.sink.connection);

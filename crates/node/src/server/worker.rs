@@ -76,7 +76,7 @@ impl Worker {
         while !self.is_over() {
             if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut messages) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("a worker of the node cannot wait: {error}");
+                tracing::error!(%error, "a worker of the node cannot wait for events");
                 break;
             }
             let is_idle = ready.is_empty() && messages.is_empty();
@@ -208,7 +208,8 @@ impl Worker {
         act: impl FnOnce(&mut Connection, &mut Self) -> Result<(), Closed>,
     ) {
         let Some(mut connection) = self.connections.remove(&number) else { return };
-        let acted = act(&mut connection, self).and_then(|()| connection.watch(&self.reactor));
+        let acted = connection.span().in_scope(|| act(&mut connection, self));
+        let acted = acted.and_then(|()| connection.watch(&self.reactor));
         self.shared.answered.fetch_add(connection.take_answered(), Ordering::Relaxed);
         match acted {
             Ok(()) => drop(self.connections.insert(number, connection)),
@@ -220,28 +221,33 @@ impl Worker {
         match self.shared.listener.accept() {
             Ok(None) => {}
             Ok(Some(stream)) => {
-                if let Err(error) = self.welcome(stream) {
-                    self.warn_of_failure(&format_args!("a connection failed: {error}"));
+                if let Err(error) = self.welcome(stream)
+                    && let Some(unlogged) = self.due_failure()
+                {
+                    tracing::warn!(%error, unlogged, "a connection failed");
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.warn_of_failure(&error);
+                if let Some(unlogged) = self.due_failure() {
+                    tracing::warn!(%error, unlogged, "a connection is refused");
+                }
             }
             // The listener refuses all connections.
             Err(_) if self.shared.is_ending.load(Ordering::Acquire) => {}
             // Connections that wait would wake this thread again at once, and for nothing.
             Err(error) => {
-                self.warn_of_failure(&format_args!("no new connections for a while: {error}"));
+                if let Some(unlogged) = self.due_failure() {
+                    tracing::warn!(%error, unlogged, "no new connections for a while");
+                }
                 let _ = self.reactor.remove(&self.shared.listener);
                 self.is_listening = false;
             }
         }
     }
 
-    fn warn_of_failure(&mut self, failure: &dyn std::fmt::Display) {
-        if let Some(unlogged) = self.failures.admit(self.clock.now()) {
-            tracing::warn!(unlogged, "{failure}");
-        }
+    /// Whether a line about a failed connection is due, and how many were left out before it.
+    fn due_failure(&mut self) -> Option<u64> {
+        self.failures.admit(self.clock.now())
     }
 
     fn welcome(&mut self, stream: Stream) -> io::Result<()> {
@@ -264,9 +270,11 @@ impl Worker {
         let gateway = connection.gateway();
         match reason {
             Closed::Left | Closed::Ending | Closed::Denied(Denied { is_new: false, .. }) => {
-                tracing::debug!(gateway, "a gateway's connection: {reason}");
+                tracing::debug!(gateway, %reason, "a gateway's connection is closed");
             }
-            Closed::Replaced => tracing::info!(gateway, "a gateway's connection: {reason}"),
+            Closed::Replaced => {
+                tracing::info!(gateway, %reason, "a gateway's connection is closed");
+            }
             Closed::Refused(_) | Closed::Io(_) | Closed::Denied(_) => {
                 let is_refused = matches!(reason, Closed::Refused(_));
                 self.shared.refused.fetch_add(is_refused.into(), Ordering::Relaxed);
@@ -275,7 +283,7 @@ impl Worker {
                     None => &mut self.failures,
                 };
                 if let Some(unlogged) = limiter.admit(self.clock.now()) {
-                    tracing::warn!(gateway, unlogged, "a gateway's connection: {reason}");
+                    tracing::warn!(gateway, %reason, unlogged, "a gateway's connection is closed");
                 }
             }
         }

@@ -49,7 +49,7 @@ impl Device {
         let length = Bytes(seek(files.file(), SeekFrom::End(0))?);
         let length = length.min(size.unwrap_or(length));
         if !files.is_direct() {
-            tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
+            tracing::info!(path = %path.display(), "no O_DIRECT: requests use the page cache");
         }
         let (disk, parts) = (Arc::new(Host), Parts::default());
         Ok(Self { path: path.into(), files, length, disk, parts, _lock: lock })

@@ -52,7 +52,7 @@ impl Directory {
         let lock = match locked(path) {
             Ok(lock) => Some(lock),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!("{} is not there; is it mounted?", path.display());
+                tracing::warn!(path = %path.display(), "the directory is missing; is it mounted?");
                 None
             }
             Err(error) => return Err(error),
@@ -152,7 +152,7 @@ impl Directory {
         let failed = |error| OpenError::Io { path: path.into(), error };
         let files = Files::open(path).map_err(failed)?;
         if !files.is_direct() {
-            tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
+            tracing::info!(path = %path.display(), "no O_DIRECT: requests use the page cache");
         }
         let label = OpenLabel::find(self.disk.clone(), label, part, files.file())?;
         // The kernel reports here, once, writes that failed while no process had the file open.

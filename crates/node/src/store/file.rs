@@ -212,17 +212,19 @@ impl Files {
             _ => Fault::Io,
         };
         if !self.has_failed.swap(true, Ordering::Relaxed) {
-            let (path, at, length) = (self.path.display(), job.offset, job.length);
-            let what = match job.command {
-                Command::Read => format!("reading {length} bytes at byte {at}"),
-                Command::Write { .. } => format!("writing {length} bytes at byte {at}"),
-                Command::Discard { .. } => format!("giving back {length} bytes at byte {at}"),
-                Command::Zero { .. } => format!("clearing {length} bytes at byte {at}"),
-                Command::Map => format!("looking for holes at byte {at}"),
-                // The offset of a flush is an incarnation.
-                Command::Flush | Command::KeyValue => "making written data durable".into(),
+            let operation = match job.command {
+                Command::Read => "read",
+                Command::Write { .. } => "write",
+                Command::Discard { .. } => "discard",
+                Command::Zero { .. } => "zero",
+                Command::Map => "map",
+                Command::Flush | Command::KeyValue => "flush",
             };
-            tracing::warn!("{path}: {what} of the part failed: {error}");
+            // The offset of a flush is an incarnation.
+            let range = (operation != "flush").then_some((job.offset, job.length));
+            let (offset, length) = range.unzip();
+            let path = self.path.display();
+            tracing::warn!(%path, operation, offset, length, %error, "a request of a part failed");
         }
         fault
     }

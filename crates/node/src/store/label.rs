@@ -154,7 +154,12 @@ impl LabelLocation {
         if let Err(error) = written.and_then(|()| disk.sync(&self.path)) {
             let Ok(fallback) = self.fall_back(disk, &later) else { return Err(error) };
             let (path, fallback) = (self.path.display(), fallback.display());
-            tracing::warn!("{path} cannot be written ({error}); the label is in {fallback} now");
+            tracing::warn!(
+                %path,
+                %error,
+                %fallback,
+                "the label is written to another file from now on"
+            );
         }
         *label = later;
         Ok(())

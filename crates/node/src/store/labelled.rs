@@ -79,17 +79,18 @@ impl OpenLabel {
         let at_seconds = unix_ms() / 1_000;
         label.error_count += 1;
         label.error = Some(SyncError { errno, at_seconds });
-        let (volume, index) = (&label.identity.volume, label.identity.index);
+        let (volume, part) = (&label.identity.volume, label.identity.index);
         let error = io::Error::from_raw_os_error(errno);
         tracing::error!(
-            "part {index} of volume {volume}: a sync failed: {error}; acknowledged writes may be \
-             lost, and every flush fails until `tidegate volume clear-error CLUSTER {volume}`"
+            volume,
+            part,
+            %error,
+            "a sync failed; acknowledged writes may be lost, and every flush fails until \
+             `tidegate volume clear-error CLUSTER VOLUME`"
         );
         if let Err(error) = self.location.write(&*self.disk, &mut label) {
             let path = self.location.path.display();
-            tracing::error!(
-                "{path}: the error cannot be stored ({error}); do not restart the node"
-            );
+            tracing::error!(%path, %error, "the error cannot be stored; do not restart the node");
         }
         // A file that cannot be queried any more counts as another one.
         let count = label.error_count;

@@ -147,10 +147,12 @@ impl<T: StoresErrors> Parts<T> {
                 continue;
             }
             opened.is_absent.store(now != Presence::Present, Ordering::Release);
-            let name = name_of(&opened.part);
+            let Part { volume, index: part, .. } = &opened.part;
             match now.reason() {
-                Some(reason) => tracing::error!("{name} is not served any more: it {reason}"),
-                None => tracing::info!("{name} is back where it was, and served again"),
+                Some(reason) => {
+                    tracing::error!(volume, part, %reason, "part is not served any more");
+                }
+                None => tracing::info!(volume, part, "part is back at its path, and served again"),
             }
             if matches!(now, Presence::Lost(_)) {
                 lost.insert(number);

@@ -13,8 +13,8 @@ pub(crate) fn sync_all(medium: &dyn Medium, is_late: impl Fn() -> bool) {
     let parts = medium.durable_parts();
     for part in (0..parts).map(PartNumber) {
         if is_late() {
-            let left = parts - part.0;
-            return tracing::info!("{left} parts are not synced: that would take too long");
+            let parts = parts - part.0;
+            return tracing::info!(parts, "parts are not synced: that would take too long");
         }
         medium.perform(&mut std::iter::once(&mut flush(part)));
     }

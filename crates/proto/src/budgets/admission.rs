@@ -101,6 +101,8 @@ pub(super) fn admit_again(
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::String;
+
     use super::*;
 
     fn outcome(tenant: &str, user: &str, uid: u32) -> Result<Admission, Refusal> {

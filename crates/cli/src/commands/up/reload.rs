@@ -25,9 +25,10 @@ impl Reload {
     /// Reads the file again and puts it in force if it has changed; the log has the result.
     pub(super) fn run(&self) {
         match self.reload() {
-            Ok(report) => tracing::info!("SIGHUP: {report}"),
+            Ok(result) => tracing::info!(%result, "SIGHUP: handled"),
             Err(failure) => {
-                tracing::warn!("SIGHUP: the policy in force stays: {}", failure.to_line());
+                let error = failure.to_line();
+                tracing::warn!(%error, "SIGHUP: the policy in force stays");
             }
         }
     }

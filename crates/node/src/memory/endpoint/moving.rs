@@ -81,7 +81,7 @@ impl Endpoint {
             }
             Ok(store) => {
                 if let RemadeStore::Emptied(structure) = store {
-                    tracing::error!("{structure} was damaged, so the store is empty");
+                    tracing::error!(%structure, "memory was damaged, so the store is empty");
                     let took = self.clock.now().since(started);
                     self.host.remade(structure, store, took);
                 }
@@ -90,14 +90,15 @@ impl Endpoint {
                 self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) if self.host.rnic().is_some() => {
-                tracing::error!("the node's own RNIC does not reach the memory: {error}");
+                tracing::error!(%error, "the node's own RNIC does not reach the memory");
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }
             Err(error) => {
                 tracing::error!(
+                    %error,
                     "the memory cannot be moved, so no client is shut out, and lost blocks stay \
-                     lost: {error}"
+                     lost"
                 );
                 self.host.stay(gone.iter().map(|connection| connection.session_slot));
             }
@@ -131,16 +132,21 @@ impl Endpoint {
                 let took_ms = took.0 / Span::MILLISECOND.0;
                 let is_store_kept = store == RemadeStore::Kept;
                 tracing::error!(
+                    %structure,
                     took_ms,
                     is_store_kept,
                     tenants = whose,
-                    "{structure} was damaged by a client that has the memory, so the node \
-                     continues with other memory; clients reconnect"
+                    "memory was damaged by a client that has it, so the node continues with other \
+                     memory; clients reconnect"
                 );
                 self.host.remade(structure, store, took);
             }
             Err(error) => {
-                tracing::error!("{structure} is damaged, and no new memory can be made: {error}");
+                tracing::error!(
+                    %structure,
+                    %error,
+                    "memory is damaged, and no new memory can be made"
+                );
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }

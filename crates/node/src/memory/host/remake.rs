@@ -67,7 +67,7 @@ impl Host {
     pub(in super::super) fn remake(&self, damaged: Structure) -> Result<RemadeStore, StartError> {
         match self.move_memory() {
             Err(error @ StartError::Memory { .. }) => {
-                tracing::warn!("the damaged memory is emptied where it is: {error}");
+                tracing::warn!(%error, "the damaged memory is emptied in place");
                 let old = lock(&self.inner).region.clone();
                 let control = self.control_words();
                 wipe(&old)?;
