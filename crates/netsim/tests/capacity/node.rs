@@ -1,7 +1,7 @@
 //! Clients of a storage node in front of a device, with the shipped controller and node, in virtual
 //! time. Messages take no time. A client makes its next request as soon as the last is answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_model::{Class, ContextId, Operation, Policy, Span, Tag, TenantId, Time};
 use tidegate_proto::cluster::message::NodeInfo;
@@ -24,6 +24,10 @@ pub(crate) struct NodeWorld {
     pub(crate) device: Device,
     /// By thread: what it has at the device, and since when.
     present: BTreeMap<usize, (NodeRequest<Io>, Time)>,
+    /// The node sees that a request is finished so much later at most, because processors are busy.
+    pub(crate) late: Span,
+    /// Threads whose requests the device has finished, by when the node sees that.
+    finished: BTreeSet<(Time, usize)>,
     loads: Vec<Load>,
     /// The load of each thread.
     threads: Vec<usize>,
@@ -58,6 +62,8 @@ impl NodeWorld {
             node: Node::new(Time::ZERO, info.clone(), config),
             device,
             present: BTreeMap::new(),
+            late: Span::ZERO,
+            finished: BTreeSet::new(),
             threads: loads.iter().enumerate().flat_map(threads).collect(),
             loads: loads.to_vec(),
             slots: Vec::new(),
@@ -143,6 +149,15 @@ impl NodeWorld {
         }
     }
 
+    /// The device has finished the request of a thread.
+    fn deliver(&mut self, thread: usize) {
+        if self.late == Span::ZERO {
+            return self.answer(thread);
+        }
+        let late = Span(self.random.below(self.late.0));
+        self.finished.insert((self.now.after(late), thread));
+    }
+
     fn answer(&mut self, thread: usize) {
         let (request, since) = self.present.remove(&thread).unwrap();
         self.second.record(self.threads[thread], self.now.since(since));
@@ -155,13 +170,20 @@ impl NodeWorld {
         loop {
             let device = self.device.next().map_or(Time::MAX, Time);
             let machines = self.controller.next_deadline().min(self.node.next_deadline());
-            let next = device.min(machines).max(self.now);
+            let seen = self.finished.first().map_or(Time::MAX, |(at, _)| *at);
+            let next = device.min(seen).min(machines).max(self.now);
             if next >= end {
                 break;
             }
             self.now = next;
             if device <= next {
-                self.device.advance().into_iter().for_each(|thread| self.answer(thread));
+                self.device.advance().into_iter().for_each(|thread| self.deliver(thread));
+            }
+            while let Some((at, thread)) = self.finished.first().copied()
+                && at <= next
+            {
+                self.finished.pop_first();
+                self.answer(thread);
             }
             if self.controller.next_deadline() <= next {
                 self.controller.on_deadline(next);
