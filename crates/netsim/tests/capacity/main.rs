@@ -309,3 +309,19 @@ fn a_drive_that_cleans_beside_busy_processors_behind_a_node() {
 fn a_disk_with_slow_writes_beside_busy_processors_behind_a_node() {
     reserved_beside_busy_processors_behind_a_node(Kind::Disk);
 }
+
+/// What a node assumes of its device before it was busy is not shown as a capacity.
+#[test]
+fn a_capacity_is_not_known_before_the_first_requests() {
+    let policy = "[[tenant]]\nname = \"oltp\"\nreservation = \"100 iops\"";
+    let device = || Device::new(Kind::Constant);
+    let limits = (4, Some(bound(Kind::Constant)));
+    let mut world = NodeWorld::new(policy, &[], device(), limits);
+    world.seconds(3);
+    let status = world.status();
+    assert!(status.reported_ns.is_some());
+    assert_eq!((status.measured_operations_per_second, status.capacity_operations), (None, 0));
+    let mut world = NodeWorld::new(policy, &LOADS[..1], device(), limits);
+    world.seconds(3);
+    assert!(world.status().measured_operations_per_second.is_some_and(|can| can <= 4_100));
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_model::{Class, ContextId, Operation, Policy, Span, Tag, TenantId, Time};
 use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data::Command;
@@ -82,8 +83,11 @@ impl NodeWorld {
 
     /// The rate of its device as the node has found it, per second, by the controller.
     pub(crate) fn found(&self) -> f64 {
-        let cluster = self.controller.status(self.now).cluster.unwrap();
-        cluster.nodes[0].measured_operations_per_second.unwrap() as f64
+        self.status().measured_operations_per_second.unwrap() as f64
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.controller.status(self.now).cluster.unwrap().nodes.remove(0)
     }
 
     pub(crate) fn now(&self) -> u64 {
