@@ -501,11 +501,13 @@ pub(crate) fn components(cluster: &ClusterStatus) -> String {
 }
 
 /// The capacity of a node in operations per second, as measured, and at least its rate of service;
-/// none if the node never reported.
+/// none if the node never reported, or is to find it and its store was never busy.
 pub(crate) fn capacity(cluster: &ClusterStatus, node: &NodeStatus) -> Option<u64> {
-    let estimate = node.measured_operations_per_second;
-    let estimate = estimate.unwrap_or_else(|| per_second(cluster, node.capacity_operations));
-    node.reported_ns.map(|_| estimate.max(node.served_operations_per_second))
+    // A controller of an earlier release sends no measured one.
+    let estimated = per_second(cluster, node.capacity_operations);
+    let estimate = node.measured_operations_per_second.unwrap_or(estimated);
+    let is_known = node.reported_ns.is_some() && estimate > 0;
+    is_known.then(|| estimate.max(node.served_operations_per_second))
 }
 
 /// How much of a data node's store is in use: `3.2GiB of 4GiB`.

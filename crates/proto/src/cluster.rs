@@ -183,6 +183,8 @@ struct NodeState {
     capacity: [u64; 2],
     /// Its own estimate of its capacity, in operations per second, without the declared bound.
     measured: u64,
+    /// Whether that and its capacity are what it assumes while its store was never busy.
+    is_unmeasured: bool,
     /// The last grant's, and that of the one to be confirmed before something is raised.
     serial: u64,
     awaited: Option<u64>,
@@ -329,6 +331,7 @@ impl Cluster {
             FromNode::Counts(_) | FromNode::Latency(_) => {}
             FromNode::Faults(faults) => self.nodes[node].faults = faults,
             FromNode::StoreFault(fault) => self.nodes[node].store_fault = fault,
+            FromNode::CapacityKnown(is_known) => self.nodes[node].is_unmeasured = !is_known,
         }
     }
 
@@ -416,6 +419,7 @@ impl Cluster {
         node_state.is_connected = true;
         node_state.faults.clear();
         node_state.store_fault = None;
+        node_state.is_unmeasured = false;
         (node_state.is_answered, node_state.missed, node_state.missed_since) = (false, 0, None);
         (node_state.is_passed_over, node_state.is_silent) = (false, false);
         (node_state.is_stale, node_state.awaited, node_state.is_resting) = (true, None, false);

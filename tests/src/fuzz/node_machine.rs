@@ -188,8 +188,10 @@ impl NodeWorld {
         let mut granted = Vec::new();
         let mut outputs = 0;
         while let Some(output) = self.node.poll_output() {
-            // It may also be time to say that a request has come.
-            outputs += usize::from(output != Output::Send(FromNode::Awake));
+            // It may also be time to say that a request has come, or whether the capacity is known.
+            let is_news =
+                matches!(output, Output::Send(FromNode::Awake | FromNode::CapacityKnown(_)));
+            outputs += usize::from(!is_news);
             if let Output::Send(FromNode::Granted { revision, shares, .. }) = output {
                 granted.push((revision, shares));
             }

@@ -108,7 +108,7 @@ impl Device {
     }
 
     /// From now on at most so many requests at a time, from one to the depth, with a reservation or
-    /// without one. Those that are there stay.
+    /// without one; see [`Self::is_bounded`] for the exception. Those that are there stay.
     pub fn set_bound(&self, requests: u32) {
         let requests = requests.clamp(1, self.depth);
         if self.bound.load(Ordering::Relaxed) != requests {
@@ -168,6 +168,14 @@ impl Device {
     pub fn has_spare(&self) -> bool {
         let (limit, most) = (self.limit(), self.bound.load(Ordering::Relaxed));
         limit < most && self.in_flight() < limit.saturating_mul(2).min(most)
+    }
+
+    /// Whether it is the bound of latency alone that keeps one more from going there. Requests that
+    /// a reservation makes due go nevertheless, without headroom.
+    pub fn is_bounded(&self) -> bool {
+        let in_flight = self.in_flight();
+        in_flight >= self.bound.load(Ordering::Relaxed)
+            && in_flight < self.limit.load(Ordering::Relaxed)
     }
 
     /// Takes headroom for at most so many requests, and returns for how many.
@@ -312,7 +320,12 @@ mod tests {
         device.set_bound(1);
         assert_eq!((device.keep(3), device.in_flight()), (1, 1));
         assert!(!device.has_headroom() && !device.has_spare());
+        assert!(device.is_bounded());
+        device.overdraw(1);
+        assert!(!device.is_bounded(), "the limit holds it back, too");
+        device.release(1);
         device.set_bound(100);
+        assert!(!device.is_bounded());
         assert_eq!(device.reserve(8), 1, "the limit holds still");
     }
 }

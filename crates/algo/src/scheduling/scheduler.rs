@@ -138,6 +138,7 @@ mod changes;
 mod charge;
 mod classes;
 mod counters;
+mod due;
 mod flow;
 mod heap;
 mod records;
@@ -230,6 +231,8 @@ pub struct Scheduler<J> {
     bytes: Records<ByteAccount>,
     turns: Arc<ClassTurns>,
     paced: Heap<Time>,
+    /// When the period began, and when it is to end.
+    since: Time,
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
@@ -266,6 +269,7 @@ impl<J> Scheduler<J> {
             bytes: Records::default(),
             turns: classes::turns(),
             paced: Heap::new(),
+            since: Time::ZERO,
             until: Time::MAX,
             waiting: 0,
             is_contended: false,
@@ -285,7 +289,7 @@ impl<J> Scheduler<J> {
     /// Begins a period: nothing has been served, and the last [`Self::grant`] holds until the next
     /// one. The period is paced to end at `until`; it ends when the next one begins.
     pub fn begin(&mut self, now: Time, until: Time) {
-        self.until = until;
+        (self.since, self.until) = (now, until);
         self.empty_heaps(now);
         self.longest = [self.longest[1], 0];
         self.periods += 1;

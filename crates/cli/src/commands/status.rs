@@ -228,7 +228,8 @@ impl Screen {
             .left("HOST");
         for node in &cluster.nodes {
             let state = PeerHealth::of_node(node);
-            let capacity = health::capacity(cluster, node).map_or("-".into(), amounts::iops);
+            let unknown = if node.reported_ns.is_some() { "not measured yet" } else { "-" };
+            let capacity = health::capacity(cluster, node).map_or(unknown.into(), amounts::iops);
             let declared = node.declared_operations_per_second.map_or("-".into(), amounts::iops);
             table.row([
                 node.name.as_str().into(),
@@ -491,6 +492,28 @@ mod tests {
             "files | group team | 10 MiB/s, 100 iops | - | 1 MiB/s, 25 iops | NO | -",
         ] {
             assert!(shown.iter().any(|it| it == line), "{line}: {shown:#?}");
+        }
+    }
+
+    #[test]
+    fn a_capacity_that_no_store_has_shown_is_no_number() {
+        let node = |name: &str, measured: Option<u64>, reported_ns: Option<u64>| NodeStatus {
+            name: name.into(),
+            is_connected: reported_ns.is_some(),
+            capacity_operations: measured.unwrap_or(0),
+            measured_operations_per_second: measured,
+            served_operations_per_second: 10,
+            reported_ns,
+            ..NodeStatus::default()
+        };
+        let nodes =
+            vec![node("a", None, Some(1)), node("b", Some(5), Some(1)), node("c", None, None)];
+        let cluster = ClusterStatus { nodes, period_ns: 1_000_000_000, ..ClusterStatus::default() };
+        let shown = lines(&Status { cluster: Some(cluster), ..Status::default() });
+        for start in
+            ["a | up | - | not measured yet | - | 10", "b | up | - | 10", "c | away | - | - |"]
+        {
+            assert!(shown.iter().any(|it| it.starts_with(start)), "{start}: {shown:#?}");
         }
     }
 

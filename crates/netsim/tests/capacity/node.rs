@@ -1,10 +1,11 @@
 //! Clients of a storage node in front of a device, with the shipped controller and node, in virtual
 //! time. Messages take no time. A client makes its next request as soon as the last is answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_model::{Class, ContextId, Operation, Policy, Span, Tag, TenantId, Time};
 use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data::Command;
@@ -24,6 +25,10 @@ pub(crate) struct NodeWorld {
     pub(crate) device: Device,
     /// By thread: what it has at the device, and since when.
     present: BTreeMap<usize, (NodeRequest<Io>, Time)>,
+    /// The node sees that a request is finished so much later at most, because processors are busy.
+    pub(crate) late: Span,
+    /// Threads whose requests the device has finished, by when the node sees that.
+    finished: BTreeSet<(Time, usize)>,
     loads: Vec<Load>,
     /// The load of each thread.
     threads: Vec<usize>,
@@ -58,6 +63,8 @@ impl NodeWorld {
             node: Node::new(Time::ZERO, info.clone(), config),
             device,
             present: BTreeMap::new(),
+            late: Span::ZERO,
+            finished: BTreeSet::new(),
             threads: loads.iter().enumerate().flat_map(threads).collect(),
             loads: loads.to_vec(),
             slots: Vec::new(),
@@ -76,8 +83,11 @@ impl NodeWorld {
 
     /// The rate of its device as the node has found it, per second, by the controller.
     pub(crate) fn found(&self) -> f64 {
-        let cluster = self.controller.status(self.now).cluster.unwrap();
-        cluster.nodes[0].measured_operations_per_second.unwrap() as f64
+        self.status().measured_operations_per_second.unwrap() as f64
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.controller.status(self.now).cluster.unwrap().nodes.remove(0)
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -143,6 +153,15 @@ impl NodeWorld {
         }
     }
 
+    /// The device has finished the request of a thread.
+    fn deliver(&mut self, thread: usize) {
+        if self.late == Span::ZERO {
+            return self.answer(thread);
+        }
+        let late = Span(self.random.below(self.late.0));
+        self.finished.insert((self.now.after(late), thread));
+    }
+
     fn answer(&mut self, thread: usize) {
         let (request, since) = self.present.remove(&thread).unwrap();
         self.second.record(self.threads[thread], self.now.since(since));
@@ -155,13 +174,20 @@ impl NodeWorld {
         loop {
             let device = self.device.next().map_or(Time::MAX, Time);
             let machines = self.controller.next_deadline().min(self.node.next_deadline());
-            let next = device.min(machines).max(self.now);
+            let seen = self.finished.first().map_or(Time::MAX, |(at, _)| *at);
+            let next = device.min(seen).min(machines).max(self.now);
             if next >= end {
                 break;
             }
             self.now = next;
             if device <= next {
-                self.device.advance().into_iter().for_each(|thread| self.answer(thread));
+                self.device.advance().into_iter().for_each(|thread| self.deliver(thread));
+            }
+            while let Some((at, thread)) = self.finished.first().copied()
+                && at <= next
+            {
+                self.finished.pop_first();
+                self.answer(thread);
             }
             if self.controller.next_deadline() <= next {
                 self.controller.on_deadline(next);

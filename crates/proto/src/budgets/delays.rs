@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::policy::{GateKind, Resource};
 use tidegate_model::text::listed;
 use tidegate_model::{Policy, Span, Time};
 
@@ -172,16 +173,21 @@ impl StageCase<'_> {
             let why = format!("its share of {name} held it until the policy was changed");
             return (why, format!("nothing has to: the policy in force has no budget in {name}"));
         }
-        let help = match tenant.reservation.get(unit) {
-            Some(_) => "a larger reservation or weight, or a larger budget if the device allows it",
-            None => "a reservation or a larger weight, or a larger budget if the device allows it",
+        let own = match tenant.reservation.get(unit) {
+            Some(_) => "a larger reservation or weight",
+            None => "a reservation or a larger weight",
+        };
+        let measured = policy.resource_at(GateKind::Stage).filter(|it| it.measured.is_some());
+        let help = match measured {
+            Some(Resource { name, .. }) => format!("{own}, or a higher bound of latency of {name}"),
+            None => format!("{own}, or a larger budget if the device allows it"),
         };
         if !stages.values().any(|stage| stage.share_of(self.index).is_some()) {
             let why = format!(
                 "its share (weight {}) held programs that have ended, so it has none now",
                 tenant.weight
             );
-            return (why, help.into());
+            return (why, help);
         }
         let rates = in_force(policy, unit, stages);
         let text = |rate: u64| match rate {
@@ -202,7 +208,7 @@ impl StageCase<'_> {
         if !others.is_empty() {
             why += &format!("; shares of others now: {}", listed(&others));
         }
-        (why, help.into())
+        (why, help)
     }
 }
 

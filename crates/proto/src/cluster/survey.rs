@@ -49,8 +49,11 @@ impl Cluster {
             is_scheduler_chosen: node_state.chosen.is_some(),
             declared_operations_per_second: node_state.declared[0],
             declared_bytes_per_second: node_state.declared[1],
-            capacity_operations: node_state.capacity[0],
-            measured_operations_per_second: node_state.reported.map(|_| node_state.measured),
+            capacity_operations: if node_state.is_unmeasured { 0 } else { node_state.capacity[0] },
+            measured_operations_per_second: node_state
+                .reported
+                .filter(|_| !node_state.is_unmeasured)
+                .map(|_| node_state.measured),
             is_connected: node_state.is_connected,
             is_silent: node_state.is_silent,
             reported_ns: node_state.reported.map(|at| now.since(at).0),

@@ -266,6 +266,10 @@ pub enum FromNode {
     StoreFault(Option<String>),
     /// Times of requests. Follows [`Self::Counts`] where they have changed.
     Latency(NodeLatency),
+    /// Whether the capacity in reports is known, of a node that is to find it within a bound of
+    /// latency: the store was busy once. Else it is an assumption. First on a connection if it is
+    /// not known, and again once it is.
+    CapacityKnown(bool),
 }
 
 /// A part of a volume that cannot be served, or of which acknowledged writes may be lost.

@@ -29,6 +29,10 @@ pub(super) struct NodeControl {
     discipline: Discipline,
     pub(super) grants: PeriodGrants,
     pub(super) capacity: Capacity,
+    /// Whether the capacity is to be found within a bound of latency.
+    is_measured: bool,
+    /// Whether the controller has it from this connection that the capacity is not known.
+    is_reported_unknown: bool,
     /// The time of the last estimate of the capacity, and the device's work by then.
     observed: Time,
     done: Done,
@@ -61,6 +65,8 @@ impl NodeControl {
             discipline: config.discipline,
             grants: PeriodGrants::default(),
             capacity: Capacity::new(config.capacity),
+            is_measured: config.latency.is_some(),
+            is_reported_unknown: false,
             observed: now,
             done: Done::default(),
             seen: None,
@@ -110,6 +116,10 @@ impl NodeControl {
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
         (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
         self.grants.on_connected();
+        self.is_reported_unknown = self.is_measured && self.capacity().is_none();
+        if self.is_reported_unknown {
+            self.outputs.push_back(Output::Send(FromNode::CapacityKnown(false)));
+        }
     }
 
     /// The controller has sent a message.
@@ -163,6 +173,7 @@ impl NodeControl {
     pub(super) fn on_disconnected<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
         self.advance(now, shards);
         (self.number, self.next_poll) = (None, Time::MAX);
+        self.is_reported_unknown = false;
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
     }
 
@@ -222,6 +233,10 @@ impl NodeControl {
             completed: done.served - before.served,
             completed_busy: done.served_busy - before.served_busy,
         });
+        if self.is_reported_unknown && self.capacity().is_some() {
+            self.is_reported_unknown = false;
+            self.outputs.push_back(Output::Send(FromNode::CapacityKnown(true)));
+        }
         // Where nothing came, no tenant's estimate would change.
         if !self.is_resting(now, shards) {
             self.grants.observe(now, interval, shards);

@@ -173,13 +173,14 @@ impl<J, T: Threading> Shards<J, T> {
         // Headroom is checked last: see the paragraph on sleeping in `scheduling::shards`.
         while batch.len() < most
             && let Some(shard) = self.shard_heads.next(now, home)
-            && self.device.has_headroom()
+            && (self.device.has_headroom() || self.next_due() <= now)
         {
             let mut visit = self.visit(shard);
             now = clock.now();
             let before = batch.len();
             visit.take_with(now, (0, most), batch, &mut accept);
-            if batch.len() == before && !self.device.admits_others() {
+            if batch.len() == before && !(self.device.has_headroom() && self.device.admits_others())
+            {
                 // The next request is kept back until another one is finished.
                 break;
             }
@@ -197,16 +198,29 @@ impl<J, T: Threading> Shards<J, T> {
     pub fn note(&self, now: Time) -> Time {
         let (is_backlogged, next_eligible) = match self.device.has_headroom() {
             true => self.shard_heads.outlook(),
-            false => (true, Time::MAX),
+            false => (true, self.next_due()),
         };
         self.device.note(now, is_backlogged);
         next_eligible
     }
 
+    /// When a reserved request is due at the earliest that a bound of latency keeps back;
+    /// [`Time::MAX`] for never. Where stores are so quick that there are several shards, none is:
+    /// the order among shards would have to allow it.
+    fn next_due(&self) -> Time {
+        match &*self.shards {
+            [shard] if self.device.is_bounded() => shard.0.lock().scheduler.next_due(),
+            _ => Time::MAX,
+        }
+    }
+
     /// When a request will be admitted that may not go yet and for which the device has room;
     /// [`Time::MAX`] for never.
     pub(super) fn next_eligible(&self) -> Time {
-        if self.device.has_headroom() { self.shard_heads.outlook().1 } else { Time::MAX }
+        match self.device.has_headroom() {
+            true => self.shard_heads.outlook().1,
+            false => self.next_due(),
+        }
     }
 
     pub(super) fn read<R>(&self, shard: usize, read: impl FnOnce(&Scheduler<J>) -> R) -> R {
@@ -326,8 +340,10 @@ impl<J, T: Threading> Visit<'_, J, T> {
         if room > 0 {
             return device.release(room);
         }
-        // Reserved requests do not wait for long replies of other tenants.
-        while batch.len() < most && device.has_spare() {
+        // Reserved requests do not wait for long replies of other tenants, and those that are due
+        // for no bound of latency.
+        let may_be_due = || shards.count() == 1 && device.is_bounded();
+        while batch.len() < most && (device.has_spare() || may_be_due() && scheduler.is_due(now)) {
             let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
             let (job, Occupies { count, .. }) = accept(now, next);
             batch.push(job);
@@ -431,5 +447,40 @@ mod tests {
         assert_eq!(shards.device().remove_others(1), 2);
         shards.visit(0).take(now, 1, &mut batch);
         assert_eq!((batch, shards.device().in_flight()), (vec![false], 5));
+    }
+
+    /// A reservation of 100 in a period of 1,000: one request is due each 10.
+    #[test]
+    fn due_requests_do_not_wait_for_a_bound_of_latency() {
+        let shards: Shards<bool> = Shards::guarded(8, Discipline::Token, Pacing::Even);
+        shards.change_all(|scheduler| scheduler.begin(Time(0), Time(1_000)));
+        let mut visit = shards.visit(0);
+        let slot = visit.add(TenantParameters::of_weight(1));
+        visit.grant(Time(0), slot, PeriodGrant { reserved: 100, allowed: u64::MAX });
+        for slot in [Slot::UNATTRIBUTED, slot] {
+            (0..20).for_each(|_| {
+                visit.push(Time(0), slot, RequestCost::ONE, slot != Slot::UNATTRIBUTED)
+            });
+        }
+        drop(visit);
+        shards.device().set_bound(1);
+        let fill = |now: u64| {
+            let mut batch = Vec::new();
+            shards.fill(0, Time(now), &mut batch);
+            assert!(batch.iter().all(|is_reserved| *is_reserved), "the bound holds others back");
+            (batch.len(), shards.note(Time(now)))
+        };
+        assert_eq!(fill(0), (1, Time(10)));
+        assert_eq!(fill(9), (0, Time(10)));
+        assert_eq!(fill(10), (1, Time(20)));
+        assert_eq!(fill(45), (3, Time(50)));
+        assert_eq!(fill(900), (3, Time::MAX), "the depth holds for all");
+        assert_eq!(shards.device().in_flight(), 8);
+        // One that is finished makes room for one that is due, and for no other.
+        let mut visit = shards.visit(0);
+        visit.complete(Time(900), slot, 1);
+        let mut batch = Vec::new();
+        visit.take(Time(900), 1, &mut batch);
+        assert_eq!((batch, shards.device().in_flight()), (vec![true], 8));
     }
 }

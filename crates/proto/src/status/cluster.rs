@@ -183,10 +183,11 @@ pub struct NodeStatus {
     #[serde(default)]
     pub declared_bytes_per_second: Option<u64>,
     /// Its capacity in a whole period, as estimated from its last report: no more than the declared
-    /// capacity, as reservations are divided by this.
+    /// capacity, as reservations are divided by this. Zero while it is not known: the node never
+    /// reported, or is to find it within a bound of latency and its store was never busy.
     pub capacity_operations: u64,
     /// Its recently measured capacity per second, whatever is declared: its own estimate, or the
-    /// rate that it serves now if that is more. None if it never reported.
+    /// rate that it serves now if that is more. None while that is not known, likewise.
     #[serde(default)]
     pub measured_operations_per_second: Option<u64>,
     /// Whether there is a connection.

@@ -398,6 +398,22 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     assert_eq!(held(&world, "oltp").0, [], "nothing holds it any more");
 }
 
+/// No budget is stated there that could be larger.
+#[test]
+fn a_share_of_a_measured_capacity_is_raised_by_a_higher_bound() {
+    let mut world = ControllerTestbed::new(Some(
+        "[[resource]]\nname = \"scratch\"\npath = \"/scratch/**\"\ncapacity = \"measured\"\n\
+         [[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"\n",
+    ));
+    world.join("oltp", 2_000 * MIB);
+    world.join("backup", 2_000 * MIB);
+    world.run(Span(5_000 * MS));
+    let (gates, why) = held(&world, "oltp");
+    assert_eq!(gates, [StageGate::BytesShare], "{why}");
+    let help = "; a reservation or a larger weight, or a higher bound of latency of scratch";
+    assert!(why.ends_with(help), "{why}");
+}
+
 /// The share in force now stands beside the service of the same time, and not beside the minute's.
 #[test]
 fn a_share_is_explained_by_numbers_of_one_time() {

@@ -28,6 +28,11 @@ impl<K: Copy + Ord> Heap<K> {
         Some((*self.keys.first()?, *self.slots.first()?))
     }
 
+    /// The slots, in no order.
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().copied()
+    }
+
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.slots.clear();

@@ -95,6 +95,15 @@ impl TokenAccount {
         self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
     }
 
+    /// When one more reservation token is due, if tokens are used evenly over the period that began
+    /// at `since`.
+    pub(super) fn due_at(&self, since: Time, until: Time) -> Time {
+        let used = self.served.max(u64::from(self.reserved_used));
+        let wait = u128::from(used) * u128::from(until.since(since).0);
+        let wait = wait.div_ceil(u128::from(self.counts.reserved.max(1)));
+        since.after(Span(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+
     const fn is_limited(&self) -> bool {
         self.counts.allowed != u64::MAX
     }

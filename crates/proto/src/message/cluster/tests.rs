@@ -148,4 +148,5 @@ fn golden_bytes_from_a_node() {
     is(&FromNode::Faults(vec![fault]), b"\x04\x01\x01v\xac\x02\x01x");
     is(&FromNode::StoreFault(Some("x".into())), b"\x08\x01\x01x");
     is(&FromNode::StoreFault(None), &[8, 0]);
+    is(&FromNode::CapacityKnown(true), &[10, 1]);
 }
