@@ -1,22 +1,35 @@
 //! `tidegate-lab repro`: a paper's experiments, with a verdict on each claim.
 
 use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use clap::builder::FalseyValueParser;
 
 use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
-use crate::experiment::paper::{self, Figure, Order, RunKind, Worlds};
+use crate::experiment::kept::KeptResult;
+use crate::experiment::page::date;
+use crate::experiment::paper::{self, Figure, RunKind, Worlds};
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{Claim, Verdict};
-use crate::experiment::{self, figure4, figure10, recorded};
+use crate::experiment::{self, figure4, figure10, kept, recorded};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
 mod list;
+mod page;
+mod part;
+mod progress;
+
+use page::Section;
+use part::{Part, ReproSession};
+use progress::PartTime;
 
 /// Repeat papers' experiments, and say which of their claims are reproduced here
 ///
@@ -40,8 +53,10 @@ Papers:
   haechi  A Token-based QoS Mechanism for One-sided I/Os in RDMA based Storage System
           (ICDCS 2021); three minutes simulated, seven live
 
-Figures of pshift, dsfq, e2e and haechi go to the directory --out; --seconds, --directory,
---no-cgroups and --plain say nothing to them. Figure 4 of paio is only printed.
+All figures, and a page with them, repro.html, go to the directory --out. A result that is there,
+of the same program, machine and options, is shown again and not repeated, unless a claim was
+skipped or disturbed: a command that was interrupted goes on where it was. --seconds, --directory,
+--no-cgroups and --plain are for figure 10 of paio.
 
 Examples:
   tidegate-lab repro list
@@ -73,6 +88,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     seed: Option<u64>,
 
+    /// Repeat figures whose results are there
+    #[arg(long, env = "TIDEGATE_AGAIN", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    again: bool,
+
     #[command(flatten)]
     wanted: Wanted,
 }
@@ -89,19 +109,20 @@ enum Paper {
 const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
-/// Repeats a figure of PAIO, and returns its claims.
-type Paio = fn(Wanted, &Common) -> Result<Vec<Claim>, Failure>;
+/// Repeats and prints a figure of PAIO, and returns its claims, its text and its pictures.
+type Paio = fn(Wanted, &Common) -> Result<(Vec<Claim>, String, Vec<String>), Failure>;
 
 const PAIO: [Figure<Paio>; 2] = [
     Figure::new(
         "4",
         "what a stage costs, by request size and number of channels",
         Worlds::Live,
-        |_, common| figure4::run(common.json),
+        |_, common| figure4::run(!common.json).map(|(claims, text)| (claims, text, Vec::new())),
     ),
     Figure::new("10", "four tenants share a disk", Worlds::Live, |wanted, common| {
-        let options = wanted.options(SECONDS, "out/repro-paio-10", common);
-        Ok(figure10::claims(&experiment::run(&options)?))
+        let outcome = experiment::run(&wanted.options(SECONDS, "out/repro-paio", common))?;
+        let (text, pictures) = (outcome.description(Paint::none()), outcome.pictures().to_vec());
+        Ok((figure10::claims(&outcome), text, pictures))
     }),
 ];
 
@@ -179,19 +200,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         return list::print(common);
     }
     let chosen = choose(&args.words, args.world)?;
-    let mut tallies = Tallies::default();
-    for one in &chosen {
-        let mut note = |claims: Vec<Claim>| {
-            for mut claim in claims {
-                // Records are of the scenarios' own seeds.
-                claim.regression = recorded::regression(&claim).filter(|_| args.seed.is_none());
-                tallies.add(&claim);
-                report(&claim, common)?;
-            }
-            Ok(())
-        };
-        repeat(one, chosen.len() > 1, &args, common, &mut note)?;
-    }
+    let parts = part::parts(&chosen, &args, common)?;
+    let tallies = repeat(&parts, chosen.len() > 1, &args, common)?;
     if chosen.len() > 1 && !common.json {
         output::print(&tallies.table().render(Paint::stdout(), usize::MAX))?;
     }
@@ -203,31 +213,94 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Repeats one paper's figures. Beside other papers it has a folder of its own below --out.
+/// Repeats all parts without a result, and shows the results of all. The report is there from the
+/// first on.
 fn repeat(
-    Chosen { paper, figures }: &Chosen,
-    is_beside_others: bool,
+    parts: &[Part],
+    are_several_papers: bool,
     args: &Args,
     common: &Common,
-    note: &mut dyn FnMut(Vec<Claim>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let name = paper.name();
-    if is_beside_others && !common.json {
-        output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, name)))?;
-    }
-    let mut wanted = args.wanted.clone();
-    if is_beside_others {
-        wanted.out = wanted.out.map(|out| out.join(name));
-    }
-    let Paper::Of(set) = paper else {
-        let mut chosen = PAIO.iter().filter(|figure| figures.contains(&figure.name));
-        return chosen.try_for_each(|figure| note((figure.repeat)(wanted.clone(), common)?));
+) -> Result<Tallies, Failure> {
+    let report_path = report_path(parts, are_several_papers, args);
+    let earlier: Vec<_> = parts.iter().map(Part::earlier).collect();
+    let is_kept = |part: &Part, result: &KeptResult| !args.again && result.is_of(&part.origin);
+    let time = |(part, earlier): (&Part, &Option<KeptResult>)| match earlier {
+        Some(result) if is_kept(part, result) => PartTime::Kept,
+        Some(result) => PartTime::Earlier(result.seconds),
+        None => PartTime::Unknown,
     };
-    let figures = set.figures.iter().filter(|figure| figures.contains(&figure.name));
-    let figures = &figures.collect::<Vec<_>>()[..];
-    let out = &wanted.options(SECONDS, &format!("out/repro-{name}"), common).out;
-    let (world, periods, seed) = (args.world, args.periods.map(usize::from), args.seed);
-    set.run(&Order { figures, out, is_json: common.json, world, periods, seed }, note)
+    let mut times: Vec<PartTime> = parts.iter().zip(&earlier).map(time).collect();
+    let (mut session, mut tallies) = (ReproSession::new(args, common), Tallies::default());
+    let (mut sections, mut paper) = (Vec::new(), "");
+    for (index, (part, earlier)) in parts.iter().zip(earlier).enumerate() {
+        if are_several_papers && paper != part.paper && !common.json {
+            output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, part.paper)))?;
+        }
+        paper = part.paper;
+        let result = match earlier.filter(|result| is_kept(part, result)) {
+            Some(result) => {
+                show_kept(part, &result, common)?;
+                result
+            }
+            None => {
+                let name = format!("{} {}", part.paper, part.name);
+                let progress = progress::progress(&name, index, &times);
+                announce(&progress, parts.len(), common);
+                let result = part.run(&mut session, &progress)?;
+                times[index] = PartTime::Done(result.seconds);
+                result
+            }
+        };
+        let mut claims: Vec<Claim> = result.claims().collect();
+        for claim in &mut claims {
+            // Records are of the scenarios' own seeds.
+            claim.regression = recorded::regression(claim).filter(|_| args.seed.is_none());
+            tallies.add(claim);
+            report(claim, common)?;
+        }
+        sections.push(Section::new(part, result, claims));
+        let page = page::render(&sections, parts.len(), &command(args));
+        kept::replace(&report_path, page.as_bytes())?;
+        if !common.json {
+            output::print("\n")?;
+        }
+    }
+    if !common.json {
+        output::print(&format!("Report: {}\n", report_path.display()))?;
+    }
+    Ok(tallies)
+}
+
+/// Beside the pictures of one paper, and above the folders of several.
+fn report_path(parts: &[Part], are_several_papers: bool, args: &Args) -> PathBuf {
+    let directory = match (are_several_papers, parts.first()) {
+        (false, Some(part)) => part.out.clone(),
+        _ => args.wanted.out.clone().unwrap_or_else(|| "out".into()),
+    };
+    directory.join("repro.html")
+}
+
+fn show_kept(part: &Part, result: &KeptResult, common: &Common) -> Result<(), Failure> {
+    if common.json {
+        return Ok(());
+    }
+    let when = date(result.at_ms);
+    part.print(&format!("Kept from {when}; --again repeats it.\n{}", result.text))
+}
+
+/// Says in a log what is begun. On a terminal notes do.
+fn announce(progress: &str, count: usize, common: &Common) {
+    if count > 1 && !common.json && !io::stderr().is_terminal() {
+        // A lost line does no harm.
+        let _ = writeln!(io::stderr(), "{progress}");
+    }
+}
+
+/// The command line that chooses what this one does.
+fn command(args: &Args) -> String {
+    let words = args.words.iter().map(|word| output::shell_word(word)).collect::<Vec<_>>();
+    let world = args.world.map(|world| format!(" --world {}", world.name())).unwrap_or_default();
+    format!("tidegate-lab repro {}{world}{}", words.join(" "), part::options(args))
 }
 
 /// How many claims of each paper have which verdict.

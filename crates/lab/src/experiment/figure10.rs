@@ -194,7 +194,7 @@ mod tests {
         };
         let (report, samples) = Default::default();
         let (notes, results) = (Vec::new(), results.into());
-        DemoOutcome { plan, machine, notes, results, report, samples }
+        DemoOutcome { plan, machine, notes, results, report, samples, pictures: Vec::new() }
     }
 
     fn verdicts(outcome: &DemoOutcome) -> Vec<Verdict> {

@@ -99,21 +99,22 @@ struct Profile {
     whole: f64,
 }
 
-/// Measures and judges.
+/// Measures and judges; returns the claims and the tables. They are printed if they are to be.
 ///
 /// # Errors
 /// If no stage can be made, or standard output cannot be written.
-pub(crate) fn run(json: bool) -> Result<Vec<Claim>, Failure> {
+pub(crate) fn run(is_printed: bool) -> Result<(Vec<Claim>, String), Failure> {
     let clock = Clock::start();
     let counts = counts();
     let stages = Stages::new(*counts.last().unwrap_or(&1))?;
     let cells = stages.cells(&counts)?;
     let profile = stages.profile()?;
-    if !json {
+    if is_printed {
         output::print(&formatted(&cells, &counts, profile, Paint::stdout()))?;
     }
     let seconds = clock.now().0 as f64 / Span::SECOND.0 as f64;
-    Ok(claims(&cells, &counts, profile, seconds))
+    let claims = claims(&cells, &counts, profile, seconds);
+    Ok((claims, formatted(&cells, &counts, profile, Paint::none())))
 }
 
 /// One channel, two, four and so on, up to twice as many as there are processors.

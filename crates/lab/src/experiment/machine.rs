@@ -25,13 +25,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// Reads the properties of this machine.
     pub(crate) fn inspect(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let kernel = rustix::system::uname();
         Ok(Self {
-            processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown").to_owned(),
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: processor(),
+            cores: cores(),
             memory_bytes: memory(&read("/proc/meminfo")),
-            kernel: kernel.release().to_string_lossy().into_owned(),
+            kernel: kernel(),
             disk: disk.as_ref().map_or("no block device".into(), |disk| disk.name.clone()),
             file_system: file_system(&read("/proc/self/mounts"), directory),
             fio: fio::version()?,
@@ -40,23 +38,36 @@ impl Machine {
     }
 
     pub(crate) fn description(&self) -> String {
-        format!(
-            "{} x {}, {} GiB, Linux {}, {} on {}, {}, Tidegate {}",
-            self.cores,
-            self.processor,
-            (self.memory_bytes + (1 << 29)) >> 30,
-            self.kernel,
-            self.file_system,
-            self.disk,
-            self.fio,
-            self.release,
-        )
+        let Self { file_system, disk, fio, release, .. } = self;
+        format!("{}, {file_system} on {disk}, {fio}, Tidegate {release}", summary())
     }
+}
+
+/// Processors, memory and kernel in a line.
+pub(crate) fn summary() -> String {
+    let gib = (memory(&read("/proc/meminfo")) + (1 << 29)) >> 30;
+    format!("{} x {}, {gib} GiB, Linux {}", cores(), processor(), kernel())
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn processor() -> String {
+    after(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown").to_owned()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
+}
+
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 /// How many processes want to run, over the last minute, in hundredths.
 pub(crate) fn load_percent() -> u64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let text = read("/proc/loadavg");
     let load = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
     load.map_or(0, |load| (load * 100.0) as u64)
 }

@@ -41,11 +41,13 @@ pub(crate) mod figure4;
 mod files;
 pub(crate) mod fio;
 pub(crate) mod haechi;
+pub(crate) mod kept;
 mod live;
 pub(crate) mod loop_device;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod moments;
 pub(crate) mod pace;
+pub(crate) mod page;
 pub(crate) mod paper;
 mod plan;
 pub(crate) mod plot;
@@ -77,6 +79,7 @@ use score::{Numbers, Score};
 use scratch::Scratch;
 use setup::Testbed;
 use tidegate_console::interrupt::Interrupt;
+use tidegate_console::output::{self, Paint};
 use witness::Witness;
 
 /// How long the disk is measured, by itself and under the kernel's limit.
@@ -104,6 +107,16 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
+impl Options {
+    /// The options that the numbers depend on, as they are written.
+    pub(crate) fn words(&self) -> String {
+        let Self { seconds, directory, no_cgroups, .. } = self;
+        let directory = output::shell_word(&directory.to_string_lossy());
+        let no_cgroups = if *no_cgroups { " --no-cgroups" } else { "" };
+        format!(" --seconds {seconds} --directory {directory}{no_cgroups}")
+    }
+}
+
 /// Result of the experiment.
 #[derive(Debug)]
 pub(crate) struct DemoOutcome {
@@ -115,6 +128,8 @@ pub(crate) struct DemoOutcome {
     report: PathBuf,
     /// The samples from which the report was made.
     samples: PathBuf,
+    /// A chart of each set-up, as SVG.
+    pictures: Vec<String>,
 }
 
 impl DemoOutcome {
@@ -140,6 +155,15 @@ impl DemoOutcome {
 
     fn score(&self, control: Control) -> Option<&Score> {
         self.results.iter().find(|(recording, _)| recording.control == control).map(|(_, s)| s)
+    }
+
+    pub(crate) fn pictures(&self) -> &[String] {
+        &self.pictures
+    }
+
+    /// The table and the verdict, as they are printed.
+    pub(crate) fn description(&self, paint: Paint) -> String {
+        summary::description(self, paint)
     }
 
     pub(crate) fn to_json(&self) -> serde_json::Value {
@@ -205,9 +229,10 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     }
     let plan = testbed.plan.clone();
     let (report, samples) = (options.out.join("report.html"), options.out.join("samples.json"));
-    let outcome = DemoOutcome { plan, machine, notes, results, report, samples };
-    write(&outcome, at_ms, &probe)?;
-    live.print(&format!("\n{}", summary::description(&outcome)))?;
+    let mut outcome =
+        DemoOutcome { plan, machine, notes, results, report, samples, pictures: Vec::new() };
+    outcome.pictures = write(&outcome, at_ms, &probe)?;
+    live.print(&format!("\n{}", outcome.description(Paint::stdout())))?;
     Ok(outcome)
 }
 
@@ -329,8 +354,8 @@ fn no_direct(failure: Failure) -> Failure {
     )
 }
 
-/// Writes the report and what it was made from.
-fn write(outcome: &DemoOutcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
+/// Writes the report and what it was made from, and returns the report's charts.
+fn write(outcome: &DemoOutcome, at_ms: u64, probe: &str) -> Result<Vec<String>, Failure> {
     #[derive(Serialize)]
     struct Samples<'a> {
         plan: &'a ExperimentPlan,
@@ -339,13 +364,15 @@ fn write(outcome: &DemoOutcome, at_ms: u64, probe: &str) -> Result<(), Failure> 
         recordings: Vec<&'a Recording>,
     }
     let DemoOutcome { plan, machine, notes, results, .. } = outcome;
-    let page = ExperimentReport { plan, machine, at_ms, probe, notes, results }.render();
-    fs::write(&outcome.report, page).map_err(|error| unwritable(&outcome.report, error))?;
+    let report = ExperimentReport { plan, machine, at_ms, probe, notes, results };
+    fs::write(&outcome.report, report.render())
+        .map_err(|error| unwritable(&outcome.report, error))?;
     let recordings = results.iter().map(|(recording, _)| recording).collect();
     let samples = Samples { plan, machine, notes, recordings };
     let text = serde_json::to_string(&samples)
         .map_err(|error| Failure::new(Code::Failure, "cannot write JSON").cause(error))?;
-    fs::write(&outcome.samples, text).map_err(|error| unwritable(&outcome.samples, error))
+    fs::write(&outcome.samples, text).map_err(|error| unwritable(&outcome.samples, error))?;
+    Ok(report.drawn())
 }
 
 fn unwritable(path: &Path, error: std::io::Error) -> Failure {

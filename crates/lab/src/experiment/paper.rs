@@ -1,9 +1,7 @@
 //! Common parts of a paper's figures: claims, a table for the terminal, a picture, and simulations
 //! several at a time.
 
-use std::fs;
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -15,12 +13,10 @@ use tidegate_netsim::{dtm, e2e};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::{bricks, one_sided, scenario as cluster};
 
-use super::unwritable;
 use super::verdict::{Check, Claim, Judgement, judge};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
-use tidegate_console::output::{self, Paint};
 use tidegate_console::table::Table;
 
 /// The scenarios of a paper, as they were when this program was built, and a test that `scenario`,
@@ -49,36 +45,48 @@ pub(super) const LIVE: &str = "live";
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 pub(crate) struct FigureResult {
-    pub(super) claims: Vec<Claim>,
-    pub(super) table: Table,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) table: Table,
     /// SVG.
-    pub(super) picture: String,
+    pub(crate) picture: String,
 }
 
 /// Context of the figures besides their scenarios.
 pub(crate) struct FigureContext {
-    pub(super) interrupt: Interrupt,
+    pub(crate) interrupt: Interrupt,
+    /// The figure, and how far the command is: it stands before each note.
+    pub(crate) progress: String,
     /// Whether a user sees standard error.
-    pub(super) is_watched: bool,
+    pub(crate) is_watched: bool,
     /// Periods that live runs are to measure, if the user gave a number.
-    pub(super) periods: Option<usize>,
+    pub(crate) periods: Option<usize>,
     /// Seed of simulated runs, if the user gave one.
-    pub(super) seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 impl FigureContext {
     /// Shows a watcher what is going on, in place of the note before.
-    pub(super) fn note(&self, what: &str) {
+    pub(crate) fn note(&self, what: &str) {
+        let separator = if self.progress.is_empty() || what.is_empty() { "" } else { ": " };
+        self.show(&format!("{}{separator}{what}", self.progress));
+    }
+
+    fn show(&self, line: &str) {
         if self.is_watched {
             // A lost note does no harm.
-            let _ = write!(io::stderr(), "\r\x1b[K{what}");
+            let _ = write!(io::stderr(), "\r\x1b[K{line}");
         }
+    }
+
+    /// Removes the note, so that other lines can be printed.
+    pub(crate) fn clear(&self) {
+        self.show("");
     }
 }
 
 impl Drop for FigureContext {
     fn drop(&mut self) {
-        self.note("");
+        self.clear();
     }
 }
 
@@ -98,7 +106,7 @@ pub(crate) struct Figure<R = Run> {
     pub(crate) worlds: Worlds,
     pub(crate) repeat: R,
     /// The live part, where it can be chosen alone.
-    live: Option<R>,
+    pub(crate) live: Option<R>,
 }
 
 pub(crate) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
@@ -155,21 +163,6 @@ impl Figure {
     }
 }
 
-/// A user's request for figures of a paper.
-#[derive(Clone, Debug)]
-pub(crate) struct Order<'a> {
-    pub(crate) figures: &'a [&'static Figure],
-    /// Where pictures go.
-    pub(crate) out: &'a Path,
-    pub(crate) is_json: bool,
-    /// Only the simulated or the live part of figures that have both.
-    pub(crate) world: Option<RunKind>,
-    /// Periods that live runs are to measure.
-    pub(crate) periods: Option<usize>,
-    /// Seed of simulated runs, in place of their scenarios' seeds.
-    pub(crate) seed: Option<u64>,
-}
-
 /// Where a figure is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RunKind {
@@ -177,6 +170,16 @@ pub(crate) enum RunKind {
     Simulated,
     /// On this machine.
     Live,
+}
+
+impl RunKind {
+    /// As it is chosen.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => SIMULATED,
+            Self::Live => LIVE,
+        }
+    }
 }
 
 impl Paper {
@@ -187,50 +190,6 @@ impl Paper {
         let is_all = !has_parts || world != Some(RunKind::Live);
         self.figures.iter().filter(|figure| is_all || figure.live.is_some()).collect()
     }
-
-    /// Repeats figures, and reports each one's claims when it has them; tables go to standard
-    /// output unless it is for programs, pictures to where they are wanted.
-    ///
-    /// # Errors
-    /// If something breaks, or the user ends it. No verdict is an error here.
-    pub(crate) fn run(
-        &self,
-        order: &Order<'_>,
-        report: &mut dyn FnMut(Vec<Claim>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let Order { figures, out, is_json, world, periods, seed } = *order;
-        let is_watched = !is_json && io::stderr().is_terminal();
-        let context = FigureContext { interrupt: Interrupt::listen()?, is_watched, periods, seed };
-        fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
-        let mut show = |name: &str, part: FigureResult| {
-            context.note("");
-            let path = write(name, &part, out)?;
-            if !is_json {
-                let table = part.table.render(Paint::stdout(), usize::MAX);
-                output::print(&format!("Figure {name}: {}\n{table}\n", path.display()))?;
-            }
-            report(part.claims)?;
-            if !is_json {
-                output::print("\n")?;
-            }
-            Ok::<(), Failure>(())
-        };
-        for &Figure { name, repeat, live, .. } in figures.iter().copied() {
-            if world != Some(RunKind::Live) || live.is_none() {
-                show(name, repeat(&context)?)?;
-            }
-            if let Some(repeat) = live.filter(|_| world != Some(RunKind::Simulated)) {
-                show(&format!("{name}-live"), repeat(&context)?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write(figure: &str, part: &FigureResult, out: &Path) -> Result<PathBuf, Failure> {
-    let path = out.join(format!("figure-{figure}.svg"));
-    fs::write(&path, &part.picture).map_err(|error| unwritable(&path, error))?;
-    Ok(path)
 }
 
 /// The source of a run's claims: the paper, the figure, the world, the seed and the seconds taken.
@@ -429,20 +388,11 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_written_where_it_is_wanted() {
-        let out = tempfile::tempdir().unwrap();
-        let part =
-            FigureResult { claims: Vec::new(), table: Table::new(), picture: "<svg/>".into() };
-        let path = write("9", &part, out.path()).unwrap();
-        assert_eq!(path, out.path().join("figure-9.svg"));
-        assert_eq!(fs::read_to_string(path).unwrap(), "<svg/>");
-        assert!(write("9", &part, Path::new("/proc/none")).is_err());
-    }
-
-    #[test]
     fn results_have_the_order_of_their_scenarios() {
         let interrupt = Interrupt::default();
-        let mut context = FigureContext { interrupt, is_watched: false, periods: None, seed: None };
+        let (progress, periods) = (String::new(), None);
+        let mut context =
+            FigureContext { interrupt, progress, is_watched: false, periods, seed: None };
         let doubled = |context: &FigureContext| -> Vec<u64> {
             let shown = simulate(context, (1..9).collect(), |number: &u64| Ok(number * 2)).unwrap();
             shown.iter().map(|shown| shown.outcome).collect()

@@ -11,8 +11,8 @@ use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
 /// The whole result.
-pub(crate) fn description(outcome: &DemoOutcome) -> String {
-    let table = table(&outcome.results, Paint::stdout(), output::columns().max(WIDTH));
+pub(crate) fn description(outcome: &DemoOutcome, paint: Paint) -> String {
+    let table = table(&outcome.results, paint, output::columns().max(WIDTH));
     let verdict = match outcome.score(Control::Tidegate) {
         Some(score) => format!("With Tidegate {}.", sentence(score)),
         None => String::new(),

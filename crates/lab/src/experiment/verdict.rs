@@ -19,7 +19,7 @@
 
 use core::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use tidegate_console::output::{Paint, Tone};
 
@@ -27,7 +27,7 @@ use tidegate_console::output::{Paint, Tone};
 const FACTOR_MAX: f64 = 2.0;
 
 /// The verdict on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     /// A paper's number or order, within the printed range.
@@ -52,7 +52,8 @@ impl Verdict {
         self.word().0
     }
 
-    const fn word(self) -> (&'static str, Tone) {
+    /// For people, in its tone.
+    pub(crate) const fn word(self) -> (&'static str, Tone) {
         match self {
             Self::Reproduced => ("reproduced", Tone::Good),
             Self::Differs => ("differs", Tone::Warn),
@@ -395,20 +396,31 @@ pub(crate) fn judge(checks: &[Check]) -> Judgement {
 }
 
 /// Whether our own number is what it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Regression {
     Ok,
     Drifted,
 }
 
+/// A name in this program, or one that was read from a file.
+type Name = &'static str;
+
+/// Reads a name. The few that a command reads are kept until it ends.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    String::deserialize(deserializer).map(|name| &*name.leak())
+}
+
 /// One claim, judged. Its fields are read by programs and stay as they are.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    pub(crate) paper: &'static str,
-    pub(crate) figure: &'static str,
+    #[serde(deserialize_with = "name")]
+    pub(crate) paper: Name,
+    #[serde(deserialize_with = "name")]
+    pub(crate) figure: Name,
     /// `live`: measured on this machine; `simulated`: in virtual time.
-    pub(crate) world: &'static str,
+    #[serde(deserialize_with = "name")]
+    pub(crate) world: Name,
     /// The claim in our words, and what is expected of each measured value.
     pub(crate) claim: String,
     /// Whether it is ours and no paper's.

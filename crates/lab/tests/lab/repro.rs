@@ -1,5 +1,8 @@
 //! `tidegate-lab repro`, as far as it takes no more than a moment.
 
+use std::path::Path;
+
+use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::Value;
 
 use crate::tidegate_lab;
@@ -95,7 +98,7 @@ fn claims_are_lines_of_json_and_pictures_are_written_to_out() {
 fn a_figure_that_is_simulated_is_the_same_again() {
     let directory = tempfile::tempdir().unwrap();
     let claims_by = |seed: &[&str]| {
-        let arguments = ["repro", "dsfq", "burst", "--json", "--out", "pictures"];
+        let arguments = ["repro", "dsfq", "burst", "--json", "--out", "pictures", "--again"];
         let output = tidegate_lab(directory.path()).args(arguments).args(seed).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
@@ -125,6 +128,60 @@ fn a_figure_that_is_simulated_is_the_same_again() {
     let another = claims_by(&["--seed", "7"]);
     assert_eq!(verdicts(&another), verdicts(&one));
     assert_ne!(another, one, "the seed is not looked at");
+}
+
+/// Results of both figures, as they are kept, and the verdicts of the report's sections.
+fn kept_and_reported(pictures: &Path) -> ([Value; 2], Vec<Vec<String>>) {
+    let kept = ["figure-13.json", "figure-burst.json"].map(|name| {
+        let text = std::fs::read_to_string(pictures.join(name)).unwrap();
+        serde_json::from_str(&text).unwrap()
+    });
+    let page = std::fs::read_to_string(pictures.join("repro.html")).unwrap();
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    let page = Document::parse_with_options(&page, options).unwrap();
+    let elements = |name| page.descendants().filter(move |node| node.has_tag_name(name));
+    let svg = ("http://www.w3.org/2000/svg", "svg");
+    assert_eq!(page.descendants().filter(|node| node.has_tag_name(svg)).count(), 2);
+    assert_eq!(elements("tbody").next().unwrap().children().filter(Node::is_element).count(), 2);
+    let verdict = |claim: Node<'_, '_>| claim.first_element_child().unwrap().text().unwrap().into();
+    let claims =
+        |list: Node<'_, '_>| list.children().filter(Node::is_element).map(verdict).collect();
+    (kept, elements("ol").map(claims).collect())
+}
+
+#[test]
+fn the_report_holds_every_verdict_and_results_that_are_there_are_not_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let pictures = directory.path().join("pictures");
+    let run = |options: &[&str]| {
+        let arguments = ["repro", "dsfq", "13", "burst", "--out", "pictures"];
+        let mut command = tidegate_lab(directory.path());
+        let output = command.args(arguments).args(options).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    let [text, log] = run(&[]);
+    assert!(text.contains("Report: pictures/repro.html"), "{text}");
+    assert!(log.contains("dsfq 13 (1 of 2)\ndsfq burst (2 of 2, about "), "{log}");
+    let (mut kept, reported) = kept_and_reported(&pictures);
+    let verdicts = |result: &Value| -> Vec<String> {
+        let claims = result["claims"].as_array().unwrap().iter();
+        claims.map(|claim| claim["verdict"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(reported, kept.each_ref().map(verdicts));
+    assert_eq!(reported[1], ["reproduced", "reproduced", "holds"]);
+
+    // A result that could not be measured shows that it is not made again.
+    kept[0]["text"] = "MARKED".into();
+    std::fs::write(pictures.join("figure-13.json"), kept[0].to_string()).unwrap();
+    std::fs::remove_file(pictures.join("figure-burst.json")).unwrap();
+    let [text, log] = run(&[]);
+    assert!(text.contains("MARKED"), "{text}");
+    assert!(!log.contains("dsfq 13") && log.contains("dsfq burst (2 of 2)\n"), "{log}");
+    assert_eq!(kept_and_reported(&pictures).1, reported);
+    // Nothing is left to do, but for users who want it.
+    assert_eq!(run(&[])[1], "");
+    assert!(!run(&["--again"])[0].contains("MARKED"));
 }
 
 /// How fast this machine is and what else it does says nothing here: what is claimed is judged, and

@@ -183,7 +183,7 @@ mod tests {
         plan.slots = 1_000;
         let svg = drawn("x", &dtm::run(&plan).unwrap());
         // Three lines in each of three panels, and one in the last.
-        assert_eq!(svg.matches("class=\"line\"").count(), 10);
+        assert_eq!(svg.matches("stroke-width=\"8\" points=").count(), 10);
         assert!(!svg.contains("NaN"));
     }
 }

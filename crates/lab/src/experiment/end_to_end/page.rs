@@ -1,45 +1,40 @@
 //! End-to-end demo, its report as one page: HTML that needs nothing else, with a timeline for each
 //! act and resource.
 
-use std::fmt::Write;
-
 use super::plan::{PROMISES, Resource, TenantPromise, Unit};
 use super::report;
 use super::score::{ActRecording, ActScore, ActVerdict};
 use super::series::Amount;
+use crate::experiment::page::{Html, HtmlRow, Page};
 use crate::experiment::plot::{Panel, Series, draw};
-
-const STYLE: &str = include_str!("../report.css");
 
 /// The whole page.
 pub(super) fn render(results: &[(ActRecording, ActScore)], load: f64) -> String {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>One promise along the whole way: Tidegate</title>\n<style>\n{STYLE}</style>\n\
-         <main>\n<h1>One promise along the whole way</h1>\n\
-         <p class=\"lead\">One policy promises a database on a mounted file system, a client of \
-         NBD, a client of memcached and a client of a data node their part. At each of the four a \
-         backup asks for all that it can get. Acts differ only in the gates that are on.</p>\n\
-         <p class=\"means\">The machine had a load of {load:.1} before. A promise is kept in a \
-         second if the tenant was served 97 % of it, by its own account. Seconds in which the \
-         kernel kept the run from a processor for more than 20 ms do not count.</p>\n"
+    let mut page = Page::new(
+        "One promise along the whole way",
+        "One policy promises a database on a mounted file system, a client of NBD, a client of \
+         memcached and a client of a data node their part. At each of the four a backup asks for \
+         all that it can get. Acts differ only in the gates that are on.",
+    );
+    page.paragraph(
+        "means",
+        format!(
+            "The machine had a load of {load:.1} before. A promise is kept in a second if the \
+             tenant was served 97 % of it, by its own account. Seconds in which the kernel kept \
+             the run from a processor for more than 20 ms do not count."
+        ),
     );
     for sentence in report::sentences(results) {
-        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(&sentence));
+        page.paragraph("note", sentence);
     }
-    page += &table(results);
+    table(&mut page, results);
     for (recording, score) in results {
-        let _ = writeln!(
-            page,
-            "<h2>{}</h2>\n<p class=\"means\">On: {}. {}</p>\n<figure>{}</figure>",
-            escaped(recording.act.title),
-            gates(recording),
-            escaped(&report::line(recording, score)),
-            picture(recording)
-        );
+        page.heading(recording.act.title);
+        let line = report::line(recording, score);
+        page.paragraph("means", format!("On: {}. {line}", gates(recording)));
+        page.figure(&picture(recording));
     }
-    page + "</main>\n</html>\n"
+    page.finish()
 }
 
 fn gates(recording: &ActRecording) -> String {
@@ -47,11 +42,8 @@ fn gates(recording: &ActRecording) -> String {
     if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }
 
-fn table(results: &[(ActRecording, ActScore)]) -> String {
-    let mut html = String::from(
-        "<table><thead><tr><th>act<th>tenant<th>of<th>promised<th>had<th>kept<th>disturbed\
-         <th>p99<th>verdict</tr></thead>\n<tbody>\n",
-    );
+fn table(page: &mut Page, results: &[(ActRecording, ActScore)]) {
+    let mut rows = Vec::new();
     for (recording, score) in results {
         for (number, one) in score.promises.iter().enumerate() {
             let is_reported = score.disturbance.is_none();
@@ -61,26 +53,26 @@ fn table(results: &[(ActRecording, ActScore)]) -> String {
                 ActVerdict::Missed => "bad",
                 ActVerdict::Disturbed => "",
             };
-            let _ = writeln!(
-                html,
-                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} of {} s<td>{} s<td>{}\
-                 <td class=\"{class}\">{}",
-                if number == 0 { recording.act.title } else { "" },
-                one.promise.tenant,
-                one.promise.resource.name(),
-                report::promised(recording, one.promise),
-                report::had(one),
-                one.kept,
-                one.counted,
-                one.disturbed,
-                report::p99(one),
-                verdict.name(),
-            );
+            let title = if number == 0 { recording.act.title } else { "" };
+            let cells = vec![
+                title.into(),
+                one.promise.tenant.into(),
+                one.promise.resource.name().into(),
+                report::promised(recording, one.promise).into(),
+                report::had(one).into(),
+                format!("{} of {} s", one.kept, one.counted).into(),
+                format!("{} s", one.disturbed).into(),
+                report::p99(one).into(),
+                Html::element("span", class, verdict.name()),
+            ];
+            rows.push(HtmlRow { class: String::new(), cells });
         }
-        let used = report::used(score);
-        let _ = writeln!(html, "<tr><td><td class=\"muted\" colspan=\"8\">used: {used}");
+        let mut cells = vec![Html::default(); 9];
+        cells[1] = Html::element("span", "muted", format!("used: {}", report::used(score)));
+        rows.push(HtmlRow { class: "all".into(), cells });
     }
-    html + "</tbody></table>\n"
+    let heads = ["act", "tenant", "of", "promised", "had", "kept", "disturbed", "p99", "verdict"];
+    page.table(&heads, rows);
 }
 
 /// A panel for each promise of operations: the tenant, the backup beside it, and the promise.
@@ -115,7 +107,7 @@ fn panel(recording: &ActRecording, promise: &'static TenantPromise) -> Panel {
     let series = [
         Series::line(promise.tenant, points(&own)),
         Series::line("backup", points(&windows(promise.load.beside()))),
-        Series::line("promised", promised),
+        Series::dashed("promised", promised),
     ];
     let resource = match promise.resource {
         Resource::Files => "the mounted file system",
@@ -126,15 +118,12 @@ fn panel(recording: &ActRecording, promise: &'static TenantPromise) -> Panel {
     Panel::new(title, ["seconds", "operations per second"], series)
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::plan::ACTS;
     use super::super::score::tests::steady;
     use super::*;
+    use crate::experiment::page::tests::assert_whole;
 
     #[test]
     fn the_page_has_every_act_and_needs_nothing_else() {
@@ -150,9 +139,6 @@ mod tests {
         for act in &ACTS {
             assert!(page.contains(&format!("<h2>{}</h2>", act.title)), "{}", act.title);
         }
-        let rest = page.replace("http://www.w3.org/2000/svg", "");
-        for outside in ["http", "href", "@import", "url(", "<script", "NaN"] {
-            assert!(!rest.contains(outside), "{outside}");
-        }
+        assert_whole(&page);
     }
 }

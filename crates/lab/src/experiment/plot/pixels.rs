@@ -12,8 +12,9 @@ use resvg::usvg::{Options, Tree, fontdb};
 const FONT: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/fonts/DejaVuSans.ttf"));
 const FAMILY: &str = "DejaVu Sans";
 
-/// Pixels of one of the picture's own units: letters of 12 units can be read on paper, too.
-const SCALE: f32 = 2.0;
+/// Pixels of one of the picture's own units, two of a unit of layout: letters of 12 units can be
+/// read on paper, too.
+const SCALE: f32 = 2.0 / super::SCALE as f32;
 
 /// A picture as PNG, on white.
 ///
@@ -54,10 +55,11 @@ mod tests {
         let (few, many) = (dark(&some) - dark(&none), dark(&other) - dark(&none));
         assert!(few > 10 && many > 2 * few, "{few} and {many} pixels are letters");
         // Letters that people have in their names.
+        let unknown = pixels("\u{4e00}");
         for character in "äßčøλЖ".chars() {
-            let drawn = dark(&pixels(&character.to_string())) - dark(&none);
-            let unknown = dark(&pixels("\u{4e00}")) - dark(&none);
-            assert!(drawn > 10 && drawn != unknown, "{character}: {drawn}, {unknown}");
+            let drawn = pixels(&character.to_string());
+            let count = dark(&drawn) - dark(&none);
+            assert!(count > 10 && drawn.data() != unknown.data(), "{character}: {count}");
         }
     }
 

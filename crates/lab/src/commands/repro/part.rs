@@ -1,0 +1,231 @@
+//! A figure in one world: it is run, kept and shown as one.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use super::{Args, Chosen, PAIO, Paio, Paper, SECONDS};
+use crate::experiment::kept::{self, KeptResult, Origin};
+use crate::experiment::paper::{FigureContext, Run, RunKind};
+use tidegate_console::clock::{Clock, unix_ms};
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+use tidegate_console::output::{self, Paint};
+use tidegate_model::Time;
+
+pub(super) struct Part {
+    pub(super) paper: &'static str,
+    /// The name of its files: `9`, and `9-live` for a live part of its own.
+    pub(super) name: String,
+    /// The experiment, in a few words.
+    pub(super) about: &'static str,
+    pub(super) origin: Origin,
+    /// Where its files go.
+    pub(super) out: PathBuf,
+    work: PartWork,
+}
+
+enum PartWork {
+    /// Prints its result itself.
+    Paio(Paio),
+    Set(Run),
+}
+
+/// Context of all parts of a command.
+pub(super) struct ReproSession<'a> {
+    args: &'a Args,
+    common: &'a Common,
+    commit: Option<String>,
+    /// Made for the first part that needs it.
+    context: Option<FigureContext>,
+}
+
+impl<'a> ReproSession<'a> {
+    pub(super) fn new(args: &'a Args, common: &'a Common) -> Self {
+        Self { args, common, commit: kept::commit(), context: None }
+    }
+
+    fn context(&mut self, progress: &str) -> Result<&FigureContext, Failure> {
+        let context = match self.context.take() {
+            Some(context) => context,
+            None => FigureContext {
+                interrupt: Interrupt::listen()?,
+                progress: String::new(),
+                is_watched: !self.common.json && io::stderr().is_terminal(),
+                periods: self.args.periods.map(usize::from),
+                seed: self.args.seed,
+            },
+        };
+        let context = self.context.insert(context);
+        context.progress = progress.to_owned();
+        Ok(context)
+    }
+}
+
+impl Part {
+    pub(super) fn picture_path(&self) -> PathBuf {
+        self.out.join(format!("figure-{}.svg", self.name))
+    }
+
+    fn kept_path(&self) -> PathBuf {
+        self.out.join(format!("figure-{}.json", self.name))
+    }
+
+    /// The result of an earlier command, whatever its origin.
+    pub(super) fn earlier(&self) -> Option<KeptResult> {
+        KeptResult::read(&self.kept_path())
+    }
+
+    /// Runs the part and keeps its result.
+    ///
+    /// # Errors
+    /// If something breaks, or the user ends it. No verdict is an error here.
+    pub(super) fn run(
+        &self,
+        session: &mut ReproSession<'_>,
+        progress: &str,
+    ) -> Result<KeptResult, Failure> {
+        fs::create_dir_all(&self.out).map_err(|error| {
+            let message = format!("cannot write {}", self.out.display());
+            Failure::new(Code::Failure, message).cause(error)
+        })?;
+        let (origin, commit) = (self.origin.clone(), session.commit.clone());
+        let (clock, mut result) = (Clock::start(), KeptResult::new(origin, commit, unix_ms()));
+        match &self.work {
+            PartWork::Paio(repeat) => {
+                let mut wanted = session.args.wanted.clone();
+                wanted.out = Some(self.out.clone());
+                let (claims, text, pictures) = repeat(wanted, session.common)?;
+                result.set_claims(claims);
+                (result.text, result.pictures) = (text, pictures);
+            }
+            PartWork::Set(repeat) => {
+                let context = session.context(progress)?;
+                context.note("begins");
+                let figure = repeat(context)?;
+                context.clear();
+                result.text = figure.table.render(Paint::none(), usize::MAX);
+                kept::replace(&self.picture_path(), figure.picture.as_bytes())?;
+                result.pictures = vec![figure.picture];
+                result.set_claims(figure.claims);
+                if !session.common.json {
+                    let table = figure.table.render(Paint::stdout(), usize::MAX);
+                    self.print(&table)?;
+                }
+            }
+        }
+        result.seconds = clock.now().since(Time::ZERO).as_seconds();
+        result.write(&self.kept_path())?;
+        Ok(result)
+    }
+
+    /// Prints the table below the name of the figure and its picture.
+    pub(super) fn print(&self, table: &str) -> Result<(), Failure> {
+        let path = match &self.work {
+            PartWork::Paio(_) => String::new(),
+            PartWork::Set(_) => format!(": {}", self.picture_path().display()),
+        };
+        output::print(&format!("Figure {}{path}\n{table}\n", self.name))
+    }
+}
+
+/// The parts of the chosen figures, in their order.
+///
+/// # Errors
+/// If this program's own file cannot be found.
+pub(super) fn parts(chosen: &[Chosen], args: &Args, common: &Common) -> Result<Vec<Part>, Failure> {
+    let (here, mut parts) = (Origin::here()?, Vec::new());
+    let options = options(args);
+    for Chosen { paper, figures } in chosen {
+        let mut wanted = args.wanted.clone();
+        if chosen.len() > 1 {
+            wanted.out = wanted.out.map(|out| out.join(paper.name()));
+        }
+        let paper_name = paper.name();
+        let shared = wanted.options(SECONDS, &format!("out/repro-{paper_name}"), common);
+        let mut add = |figure: &str, suffix, about, world: &str, options: &str, work| {
+            let command = format!("tidegate-lab repro {paper_name} {figure}{world}{options}");
+            let (name, out) = (format!("{figure}{suffix}"), shared.out.clone());
+            let origin = Origin { command, ..here.clone() };
+            parts.push(Part { paper: paper_name, name, about, origin, out, work });
+        };
+        match paper {
+            Paper::Paio => {
+                for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
+                    let options = if one.name == "10" { shared.words() } else { String::new() };
+                    add(one.name, "", one.about, "", &options, PartWork::Paio(one.repeat));
+                }
+            }
+            Paper::Of(set) => {
+                for one in set.figures.iter().filter(|figure| figures.contains(&figure.name)) {
+                    let world = |kind| if one.live.is_some() { kind } else { "" };
+                    if args.world != Some(RunKind::Live) || one.live.is_none() {
+                        let world = world(" --world simulated");
+                        add(one.name, "", one.about, world, &options, PartWork::Set(one.repeat));
+                    }
+                    let live = one.live.filter(|_| args.world != Some(RunKind::Simulated));
+                    if let Some(repeat) = live {
+                        let world = world(" --world live");
+                        add(one.name, "-live", one.about, world, &options, PartWork::Set(repeat));
+                    }
+                }
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// The options that a result depends on.
+pub(super) fn options(args: &Args) -> String {
+    let periods = args.periods.map(|periods| format!(" --periods {periods}"));
+    let seed = args.seed.map(|seed| format!(" --seed {seed}"));
+    [periods, seed].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::experiment::kept::tests::result;
+
+    /// Figure 9 of dsfq, which cannot be run.
+    pub(in crate::commands::repro) fn part() -> Part {
+        let origin = result("tidegate-lab repro dsfq 9").origin;
+        let work = PartWork::Paio(|_, _| Err(Failure::new(Code::Failure, "not here")));
+        let (name, about) = ("9".into(), "equal totals");
+        Part { paper: "dsfq", name, about, origin, out: PathBuf::new(), work }
+    }
+
+    #[test]
+    fn a_command_has_all_options_of_its_part() {
+        use clap::Parser;
+
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+            #[command(flatten)]
+            common: Common,
+        }
+        let commands = |words: &str| -> Vec<String> {
+            let Line { args, common } = Line::parse_from(words.split(' '));
+            let chosen = super::super::choose(&args.words, args.world).unwrap();
+            let parts = parts(&chosen, &args, &common).unwrap();
+            parts.into_iter().map(|part| part.origin.command).collect()
+        };
+        assert_eq!(
+            commands("repro dsfq burst haechi 9 --seed 3"),
+            [
+                "tidegate-lab repro dsfq burst --seed 3",
+                "tidegate-lab repro haechi 9 --world simulated --seed 3",
+                "tidegate-lab repro haechi 9 --world live --seed 3",
+            ]
+        );
+        let demo = "--seconds 60 --directory /var/tmp";
+        assert_eq!(
+            commands("repro paio"),
+            ["tidegate-lab repro paio 4".to_owned(), format!("tidegate-lab repro paio 10 {demo}")]
+        );
+        assert!(commands("repro paio 10 --no-cgroups")[0].ends_with("/var/tmp --no-cgroups"));
+    }
+}
