@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use super::demo::Wanted;
+use super::demo::DemoOptions;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     seed: Option<u64>,
 
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: DemoOptions,
 }
 
 /// A paper of which something can be repeated.
@@ -90,7 +90,7 @@ const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
 /// Repeats a figure of PAIO, and returns its claims.
-type Paio = fn(Wanted, &Common) -> Result<Vec<Claim>, Failure>;
+type Paio = fn(DemoOptions, &Common) -> Result<Vec<Claim>, Failure>;
 
 const PAIO: [Figure<Paio>; 2] = [
     Figure::new(
