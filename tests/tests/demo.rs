@@ -98,7 +98,7 @@ fn an_end_by_the_user_leaves_nothing() {
 
 /// The directory for temporary files has 4 MiB.
 #[test]
-fn a_directory_without_room_is_named_before_anything_starts() {
+fn a_directory_without_space_is_named_before_anything_starts() {
     if !is_able() {
         return;
     }

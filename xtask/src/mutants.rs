@@ -72,7 +72,7 @@ fn package_of(file: &str) -> Option<&str> {
 
 /// The results of the mutants of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Row {
+struct FileResults {
     caught: usize,
     missed: usize,
     equivalent: usize,
@@ -80,7 +80,7 @@ struct Row {
 
 #[derive(Default)]
 struct Table {
-    rows: BTreeMap<String, Row>,
+    rows: BTreeMap<String, FileResults>,
     /// The mutants that were not caught, with the reason where no test could catch them.
     notes: Vec<String>,
 }
@@ -111,7 +111,7 @@ impl Table {
     fn print(&self) -> ExitCode {
         self.notes.iter().for_each(|note| println!("{note}"));
         println!("{:50} {:>7} {:>7} {:>7} {:>10}", "", "mutants", "caught", "missed", "equivalent");
-        let mut sum = Row::default();
+        let mut sum = FileResults::default();
         for (file, row) in &self.rows {
             print_row(file, row);
             sum.caught += row.caught;
@@ -123,7 +123,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl FileResults {
     /// Whether enough of them are caught. None at all is no proof.
     fn is_enough(&self) -> bool {
         let all = self.caught + self.missed;
@@ -131,8 +131,8 @@ impl Row {
     }
 }
 
-fn print_row(name: &str, row: &Row) {
-    let Row { caught, missed, equivalent } = row;
+fn print_row(name: &str, row: &FileResults) {
+    let FileResults { caught, missed, equivalent } = row;
     println!("{name:50} {:7} {caught:7} {missed:7} {equivalent:10}", caught + missed + equivalent);
 }
 
@@ -280,14 +280,14 @@ mod tests {
         table.add(root(), &format!("{}:{line}:1: {mutation}", first.file), false);
         table.add(root(), &format!("{}:1:1: {mutation}", first.file), false);
         table.add(root(), &format!("{}:1:1: replace a with b", first.file), true);
-        assert_eq!(table.rows[first.file], Row { caught: 1, missed: 1, equivalent: 1 });
+        assert_eq!(table.rows[first.file], FileResults { caught: 1, missed: 1, equivalent: 1 });
         assert!(table.notes[0].starts_with("equivalent") && table.notes[0].ends_with(first.reason));
         assert!(table.notes[1].starts_with("missed"));
     }
 
     #[test]
     fn nineteen_of_twenty_are_enough_and_nothing_is_not() {
-        let row = |caught, missed| Row { caught, missed, equivalent: 7 };
+        let row = |caught, missed| FileResults { caught, missed, equivalent: 7 };
         assert!(row(19, 1).is_enough() && row(1, 0).is_enough());
         assert!(!row(18, 1).is_enough() && !row(0, 0).is_enough());
     }

@@ -36,7 +36,7 @@ Exit codes: 0 agrees, or skipped with a printed reason, 1 differs, 2 usage.";
 
 /// One dumbbell.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct DumbbellRun {
     /// Round-trip time without queues, in microseconds.
     rtt: u32,
     /// How much does not count, in milliseconds.
@@ -53,10 +53,10 @@ struct Run {
 /// deviates by up to 2 %, for which five parts are enough. Low of DCTCP asks for little less than
 /// an even share: now and then it falls back and catches up later. It deviates by 4 % by 25 us and
 /// 5 % by 98 us.
-const RUNS: [Run; 3] = [
-    Run { rtt: 25, skip: 10, counts: [100, 50] },
-    Run { rtt: 62, skip: 30, counts: [100, 50] },
-    Run { rtt: 98, skip: 70, counts: [150, 50] },
+const RUNS: [DumbbellRun; 3] = [
+    DumbbellRun { rtt: 25, skip: 10, counts: [100, 50] },
+    DumbbellRun { rtt: 62, skip: 30, counts: [100, 50] },
+    DumbbellRun { rtt: 98, skip: 70, counts: [150, 50] },
 ];
 const ALGORITHMS: [&str; 2] = ["dctcp", "qtcp"];
 /// How many times as much is counted here.
@@ -150,9 +150,9 @@ fn pair(
     root: &Path,
     oracle: &Path,
     algorithm: usize,
-    run: Run,
+    run: DumbbellRun,
 ) -> Result<(Measurements, Measurements), String> {
-    let Run { rtt, skip, counts } = run;
+    let DumbbellRun { rtt, skip, counts } = run;
     let (ms, longer) = (skip + counts[algorithm], skip + LONGER * counts[algorithm]);
     let algorithm = ALGORITHMS[algorithm];
     let theirs = [

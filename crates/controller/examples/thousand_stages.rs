@@ -211,24 +211,24 @@ impl Play {
 }
 
 /// The daemon's account of itself: its cycles so far, and the processor time of its thread.
-struct Account {
+struct DaemonUsage {
     cycles: Vec<Duration>,
     processor: Duration,
 }
 
-async fn account(daemon: &Daemon) -> io::Result<Account> {
+async fn account(daemon: &Daemon) -> io::Result<DaemonUsage> {
     let cycles = daemon.cycles().await;
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let used = usage.user_time() + usage.system_time();
     let processor = Duration::from_micros(used.num_microseconds().unsigned_abs());
-    Ok(Account { cycles, processor })
+    Ok(DaemonUsage { cycles, processor })
 }
 
 /// Runs a daemon on this thread, which gives an account whenever it is asked for one.
 fn serve(
     config: Config,
     ready: std::sync::mpsc::Sender<()>,
-    mut account_requests: tokio::sync::mpsc::Receiver<oneshot::Sender<Account>>,
+    mut account_requests: tokio::sync::mpsc::Receiver<oneshot::Sender<DaemonUsage>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -264,7 +264,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (ready_tx, ready) = std::sync::mpsc::channel();
     let (account_requests_tx, account_requests) = tokio::sync::mpsc::channel(1);
     let daemon = std::thread::spawn(move || serve(config, ready_tx, account_requests));
-    let account = || -> Result<Account, Box<dyn std::error::Error>> {
+    let account = || -> Result<DaemonUsage, Box<dyn std::error::Error>> {
         let (reply, answer) = oneshot::channel();
         account_requests_tx.blocking_send(reply)?;
         Ok(answer.blocking_recv()?)
@@ -284,7 +284,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(report(stages, seen, &before, &after))
 }
 
-fn report(stages: usize, seen: Seen, before: &Account, after: &Account) -> ExitCode {
+fn report(stages: usize, seen: Seen, before: &DaemonUsage, after: &DaemonUsage) -> ExitCode {
     let mut sorted = after.cycles.get(before.cycles.len() + 1..).unwrap_or(&[]).to_vec();
     sorted.sort_unstable();
     let count = sorted.len();

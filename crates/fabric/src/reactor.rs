@@ -255,7 +255,7 @@ impl<T> Reactor<T> {
         };
         let patience = self.registrar.events.patience(patience);
         let timeout = patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-        self.look(events, timeout.as_ref())
+        self.read_events(events, timeout.as_ref())
     }
 
     /// Looks for events and messages without a sleep. Returns how many events there are, and none
@@ -272,7 +272,7 @@ impl<T> Reactor<T> {
         let end = begun.after(length.min(Span(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX))));
         let mut now = begun;
         while now < end {
-            let count = self.look(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+            let count = self.read_events(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
             if count > 0 || self.message_queue.is_ready() {
                 return Ok(Some(count));
             }
@@ -287,7 +287,7 @@ impl<T> Reactor<T> {
     }
 
     /// Takes events from the kernel, and waits for the first one as long as `timeout` says.
-    fn look(&self, events: &mut [Event], timeout: Option<&Timespec>) -> io::Result<usize> {
+    fn read_events(&self, events: &mut [Event], timeout: Option<&Timespec>) -> io::Result<usize> {
         match epoll::wait(&*self.registrar.events, events, timeout) {
             Ok(count) => Ok(count),
             Err(rustix::io::Errno::INTR) => Ok(0),

@@ -71,10 +71,10 @@ impl<H: Head> Receiver<H> {
     /// If the connection is gone; `UnexpectedEof` if the peer closed it.
     pub fn receive(&mut self, stream: &mut Stream) -> io::Result<Received> {
         debug_assert!(self.rest.is_empty(), "frames that were received are not taken");
-        let is_direct = self.assembler.room().len() >= DIRECT_MIN;
-        let room = if is_direct { self.assembler.room() } else { &mut self.bytes };
-        let wanted = room.len();
-        let count = match stream.read(room) {
+        let is_direct = self.assembler.unfilled().len() >= DIRECT_MIN;
+        let unfilled = if is_direct { self.assembler.unfilled() } else { &mut self.bytes };
+        let wanted = unfilled.len();
+        let count = match stream.read(unfilled) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             // A stream does not block, so a signal does not interrupt it.

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_stands_until_every_cause_is_gone() {
+    fn a_barrier_holds_until_every_cause_is_gone() {
         let barriers = Barriers::new([1, 2]);
         let causes = [Cause::Link, Cause::Client, Cause::Link];
         causes.iter().for_each(|cause| barriers.raise(VOLUME, 1, *cause));

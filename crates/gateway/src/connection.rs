@@ -72,14 +72,14 @@ pub(crate) enum CloseReason {
 
 /// One client.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct NbdConnection {
     /// Its number at the worker.
     token: u64,
     stream: Stream,
     identity: Identity,
     program: ClientProgram,
     out: Outgoing,
-    phase: Phase,
+    phase: ConnectionPhase,
     /// Received bytes that have to wait.
     held: Vec<u8>,
     /// Requests in flight at nodes, and the bytes that they carry.
@@ -100,7 +100,7 @@ pub(crate) struct Connection {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum ConnectionPhase {
     Handshake(Handshake),
     Serving(Box<ServedClient>),
 }
@@ -115,7 +115,7 @@ struct ServedClient {
     recorded: Recorded,
 }
 
-impl Connection {
+impl NbdConnection {
     /// A new client, after the server's greeting.
     fn new(token: u64, stream: Stream, tls: Option<&ListenerTls>) -> Self {
         let tls = match tls {
@@ -124,7 +124,7 @@ impl Connection {
             Some(ListenerTls { is_required: true, .. }) => Tls::Forced,
         };
         let mut output = Vec::new();
-        let phase = Phase::Handshake(Handshake::begin(tls, &mut output));
+        let phase = ConnectionPhase::Handshake(Handshake::begin(tls, &mut output));
         let mut out = Outgoing::new();
         out.push(&output);
         Self {
@@ -154,14 +154,14 @@ impl Connection {
 
     /// Whether a request has arrived that was not admitted.
     fn is_pending(&self) -> bool {
-        matches!(&self.phase, Phase::Serving(client) if client.parser.is_pending())
+        matches!(&self.phase, ConnectionPhase::Serving(client) if client.parser.is_pending())
     }
 
     /// The bytes of its requests, from when they were admitted until the kernel has the replies.
     fn load(&self) -> usize {
         let arriving = match &self.phase {
-            Phase::Handshake(_) => 0,
-            Phase::Serving(client) => client.parser.reserved(),
+            ConnectionPhase::Handshake(_) => 0,
+            ConnectionPhase::Serving(client) => client.parser.reserved(),
         };
         self.bytes + self.out.len() + arriving
     }
@@ -188,22 +188,22 @@ impl Connection {
         while !self.is_leaving {
             let must_wait = match &self.phase {
                 // A client that requests lists and does not read them is not answered further.
-                Phase::Handshake(_) => self.out.len() > SHARE_MIN,
-                Phase::Serving(_) => self.is_full(&frontend.context),
+                ConnectionPhase::Handshake(_) => self.out.len() > SHARE_MIN,
+                ConnectionPhase::Serving(_) => self.is_full(&frontend.context),
             };
             if must_wait {
                 self.held.extend_from_slice(bytes);
                 return Ok(());
             }
             match &mut self.phase {
-                Phase::Handshake(_) => {
+                ConnectionPhase::Handshake(_) => {
                     if !self.negotiate(&mut bytes, frontend)? {
                         return Ok(());
                     }
                 }
-                Phase::Serving(_) => {
+                ConnectionPhase::Serving(_) => {
                     let load = self.load();
-                    let Phase::Serving(client) = &mut self.phase else { return Ok(()) };
+                    let ConnectionPhase::Serving(client) = &mut self.phase else { return Ok(()) };
                     let admits = |size| frontend.budget.admits(self.token, load, size + ANSWER);
                     match client.parser.next_admitted(&mut bytes, admits)? {
                         None => {
@@ -227,7 +227,7 @@ impl Connection {
         bytes: &mut &[u8],
         frontend: &mut Frontend,
     ) -> Result<bool, CloseReason> {
-        let Phase::Handshake(handshake) = &mut self.phase else { return Ok(true) };
+        let ConnectionPhase::Handshake(handshake) = &mut self.phase else { return Ok(true) };
         let mut output = Vec::new();
         let visible = Visible {
             volumes: &frontend.volumes,
@@ -250,7 +250,7 @@ impl Connection {
                 frontend.nodes.barriers().open(opened.volume);
                 let negotiated = *negotiated;
                 let client = ServedClient { negotiated, owner, restrictions, parser, recorded };
-                self.phase = Phase::Serving(Box::new(client));
+                self.phase = ConnectionPhase::Serving(Box::new(client));
                 self.program.note(not_counted);
             }
         }
@@ -267,7 +267,7 @@ impl Connection {
     }
 
     fn on_request(&mut self, request: Request<Buffer>, frontend: &mut Frontend) {
-        let Phase::Serving(client) = &self.phase else { return };
+        let ConnectionPhase::Serving(client) = &self.phase else { return };
         let Request { cookie, offset, length, .. } = request;
         let structured = client.negotiated.structured;
         let action = match client.negotiated.admit(&request) {
@@ -329,7 +329,7 @@ impl Connection {
 
     /// Queues the answer to a request.
     fn reply(&mut self, completed: Completed) {
-        let Phase::Serving(client) = &self.phase else { return };
+        let ConnectionPhase::Serving(client) = &self.phase else { return };
         self.requests -= 1;
         self.bytes -= completed.request.weight();
         let structured = client.negotiated.structured;
@@ -365,7 +365,7 @@ fn attribution(
     })
 }
 
-impl worker::Client for Connection {
+impl worker::Client for NbdConnection {
     type Frontend = Frontend;
     type CloseReason = CloseReason;
 
@@ -374,27 +374,27 @@ impl worker::Client for Connection {
     }
 
     fn is_handshaking(&self) -> bool {
-        matches!(self.phase, Phase::Handshake(_))
+        matches!(self.phase, ConnectionPhase::Handshake(_))
     }
 
     fn tenant<'a>(&'a self, _: &'a Frontend) -> &'a str {
         match &self.phase {
-            Phase::Handshake(_) => "",
-            Phase::Serving(client) => &client.negotiated.export.target.tenant,
+            ConnectionPhase::Handshake(_) => "",
+            ConnectionPhase::Serving(client) => &client.negotiated.export.target.tenant,
         }
     }
 
     fn owner_name(&self) -> &str {
         match &self.phase {
-            Phase::Handshake(_) => "",
-            Phase::Serving(client) => client.owner.name(),
+            ConnectionPhase::Handshake(_) => "",
+            ConnectionPhase::Serving(client) => client.owner.name(),
         }
     }
 
     fn volume(&self) -> Option<VolumeIndex> {
         match &self.phase {
-            Phase::Handshake(_) => None,
-            Phase::Serving(client) => Some(client.negotiated.export.target.volume),
+            ConnectionPhase::Handshake(_) => None,
+            ConnectionPhase::Serving(client) => Some(client.negotiated.export.target.volume),
         }
     }
 
@@ -417,10 +417,10 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, frontend: &Frontend) {
-        let Phase::Serving(client) = &self.phase else { return };
+        let ConnectionPhase::Serving(client) = &self.phase else { return };
         let (owner, restrictions, not_counted) =
             self.owner(&client.negotiated.export.target, frontend);
-        if let Phase::Serving(client) = &mut self.phase {
+        if let ConnectionPhase::Serving(client) = &mut self.phase {
             (client.owner, client.restrictions) = (owner, restrictions);
         }
         self.program.note(not_counted);
@@ -435,8 +435,8 @@ impl worker::Client for Connection {
             worker::Client::on_table(self, frontend);
         }
         let unfilled = match &mut self.phase {
-            Phase::Handshake(_) => &mut [],
-            Phase::Serving(client) => client.parser.unfilled(),
+            ConnectionPhase::Handshake(_) => &mut [],
+            ConnectionPhase::Serving(client) => client.parser.unfilled(),
         };
         let direct = unfilled.len();
         let (count, is_other) = {
@@ -454,7 +454,7 @@ impl worker::Client for Connection {
         if is_other {
             worker::Client::on_table(self, frontend);
         }
-        if let Phase::Serving(client) = &mut self.phase {
+        if let ConnectionPhase::Serving(client) = &mut self.phase {
             client.parser.advance(count.min(direct));
         }
         self.take(&scratch[..count.saturating_sub(direct)], frontend)?;

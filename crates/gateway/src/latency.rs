@@ -12,11 +12,11 @@ use tidegate_proto::stats::path::PathTimes;
 
 /// The latencies of one tenant's requests. An operation takes memory from its first request on.
 #[derive(Debug, Default)]
-pub(crate) struct TenantLatency([OnceLock<Box<Counters>>; OPERATIONS.len()]);
+pub(crate) struct TenantLatency([OnceLock<Box<LatencyCounters>>; OPERATIONS.len()]);
 
 /// The numbers behind [`LatencyCounts`].
 #[derive(Debug, Default)]
-struct Counters {
+struct LatencyCounters {
     total_ns: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
 }

@@ -12,11 +12,11 @@ use crate::storage::{NodeDrive, Parameters};
 pub struct NodeDriveModel {
     /// Its name in tables.
     pub name: &'static str,
-    kind: Kind,
+    kind: DriveKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum DriveKind {
     /// Channels that are all alike, each with a line before it.
     Channels { count: usize, spread_percent: u64 },
     /// Flash behind so many channels with so many chips each, and a write cache.
@@ -30,12 +30,15 @@ const PER_MIB: Span = Span(5 * Span::MILLISECOND.0);
 /// The models: a disk without a queue of its own, a drive that serves several requests at once, and
 /// flash, on which writes take much longer than reads and stand in their way.
 pub const NODE_DRIVE_MODELS: [NodeDriveModel; 3] = [
-    NodeDriveModel { name: "one channel", kind: Kind::Channels { count: 1, spread_percent: 50 } },
+    NodeDriveModel {
+        name: "one channel",
+        kind: DriveKind::Channels { count: 1, spread_percent: 50 },
+    },
     NodeDriveModel {
         name: "eight channels",
-        kind: Kind::Channels { count: 8, spread_percent: 20 },
+        kind: DriveKind::Channels { count: 8, spread_percent: 20 },
     },
-    NodeDriveModel { name: "flash", kind: Kind::Flash { channels: 2, chips: 2 } },
+    NodeDriveModel { name: "flash", kind: DriveKind::Flash { channels: 2, chips: 2 } },
 ];
 
 impl NodeDriveModel {
@@ -49,12 +52,12 @@ impl NodeDriveModel {
     ) -> Option<Comparison> {
         let seed = setup.seed;
         match self.kind {
-            Kind::Channels { count, spread_percent } => {
+            DriveKind::Channels { count, spread_percent } => {
                 let times =
                     ChannelTimes { read: EACH, write: EACH, per_mib: PER_MIB, spread_percent };
                 compare(setup, aggressors, || Channels::new(count, times, seed), goes_on)
             }
-            Kind::Flash { channels, chips } => {
+            DriveKind::Flash { channels, chips } => {
                 let mut drive = Parameters::default();
                 (drive.geometry.channels, drive.geometry.chips) = (channels, chips);
                 (drive.geometry.blocks, drive.geometry.pages) = (256, 64);

@@ -85,8 +85,8 @@ pub use sender::Repeats;
 
 use crate::net::Path;
 use crate::net::packet::{FlowId, Mark, Packet, PacketKind};
-use cc::{Control, Depth, Speed};
-use inbox::{Answer, Inbox};
+use cc::{Depth, FlowControl, Speed};
+use inbox::{AnswerContent, Inbox};
 use sender::Sender;
 use tidegate_sim::time::Picoseconds;
 
@@ -292,8 +292,8 @@ impl Transport {
         let sender = &self.flows[flow.0 as usize].sender;
         let control = sender.control();
         let (window, rate, alpha) = match control {
-            Control::Window(window) => (Some(window.bytes()), None, window.alpha()),
-            Control::Rate { speed, .. } => {
+            FlowControl::Window(window) => (Some(window.bytes()), None, window.alpha()),
+            FlowControl::Rate { speed, .. } => {
                 (None, Some(speed.limiter().rate()), speed.limiter().alpha())
             }
         };
@@ -343,7 +343,7 @@ impl TransportFlow {
 
 impl FlowParameters {
     /// A packet that goes back.
-    const fn answer(&self, answer: Answer) -> Packet {
+    const fn answer(&self, answer: AnswerContent) -> Packet {
         Packet {
             sequence: answer.sequence,
             sent: answer.sent,
@@ -360,7 +360,7 @@ impl FlowParameters {
 
     /// The same, because of a mark.
     const fn notification(&self, now: Picoseconds) -> Packet {
-        let nothing = Answer { sequence: 0, ahead: 0, sent: now, mark: Mark::Clear };
+        let nothing = AnswerContent { sequence: 0, ahead: 0, sent: now, mark: Mark::Clear };
         let packet = self.answer(nothing);
         let wire = self.sizes.headers + NOTIFICATION;
         Packet { kind: PacketKind::Notification, wire, ..packet }
@@ -369,7 +369,7 @@ impl FlowParameters {
 
 /// The first control state of a flow. Until its first promise, a flow that goes by promises has
 /// none: it is one of DCTCP or DCQCN.
-fn control(plan: &FlowPlan, limits: &RateParameters, line: Rate) -> Control {
+fn control(plan: &FlowPlan, limits: &RateParameters, line: Rate) -> FlowControl {
     let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
     let depth = match plan.cc {
         CongestionControl::Dctcp => Depth::Even(Dctcp),
@@ -385,12 +385,12 @@ fn control(plan: &FlowPlan, limits: &RateParameters, line: Rate) -> Control {
             } else {
                 Speed::Even(Limiter::new(parameters))
             };
-            return Control::Rate { speed, free_at: Picoseconds::ZERO };
+            return FlowControl::Rate { speed, free_at: Picoseconds::ZERO };
         }
     };
     let Beginning { first, alpha, gain } = plan.window.unwrap_or_default();
     let segment = u32::from(plan.packet().payload);
-    Control::Window(Window::new(Start { segment, window: first, alpha, gain }, depth))
+    FlowControl::Window(Window::new(Start { segment, window: first, alpha, gain }, depth))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::server::{Server, ServerCounts};
 use crate::store::block::{self, WITH_LEVELS};
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
-use crate::store::{Device, Directory, Medium, Memory};
+use crate::store::{DeviceStore, Directory, Medium, Memory};
 use crate::threads;
 
 /// The most requests at the device at a time: more threads than this help no device.
@@ -170,7 +170,7 @@ fn medium(config: &Config) -> Result<Arc<dyn Medium>, StartError> {
             Arc::new(directory.with_fallback(config.fallback.as_deref()))
         }
         StoreConfig::Device { path, size } => {
-            Arc::new(Device::new(path, *size).map_err(|error| failed(path, error))?)
+            Arc::new(DeviceStore::new(path, *size).map_err(|error| failed(path, error))?)
         }
         #[cfg(feature = "faults")]
         StoreConfig::Faulty { disk } => Arc::new(crate::store::faulty::Faulty::new(disk.clone())),

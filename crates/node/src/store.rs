@@ -31,7 +31,7 @@ use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Geometry;
 
-pub(crate) use device::Device;
+pub(crate) use device::DeviceStore;
 pub(crate) use directory::Directory;
 pub(crate) use directory::is_plain;
 pub(crate) use file::Transfer;

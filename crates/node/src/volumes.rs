@@ -24,7 +24,7 @@ use tidegate_fabric::trusted::{self, Access, Folder, Purpose};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
-use crate::store::disk::{Disk, Host};
+use crate::store::disk::{Disk, LocalDisks};
 use crate::store::is_plain;
 use crate::store::label::{Area, LabelAccessError, LabelLocation, parse_name};
 use crate::store::lock::{Busy, StoreLock};
@@ -115,7 +115,7 @@ fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> VolumeResult<T
 pub fn create(parts: &[PartPlan], creation: Creation) -> VolumeResult<VolumeStamp> {
     let _locks = locks(parts, true)?;
     parts.iter().try_for_each(is_alone)?;
-    create_on(&Host, parts, creation)
+    create_on(&LocalDisks, parts, creation)
 }
 
 /// Grows the volume to this size. Its new generation counts once all of its parts have grown; it is
@@ -129,12 +129,12 @@ pub fn resize(
     generation: Option<u64>,
 ) -> VolumeResult<VolumeStamp> {
     let _locks = locks(parts, false)?;
-    resize::resize_on(&Host, parts, size, generation)
+    resize::resize_on(&LocalDisks, parts, size, generation)
 }
 
 /// Inspects the parts of a volume, also while their nodes run, and compares them.
 pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
-    let mut reports: Vec<_> = parts.iter().map(|part| report(&Host, part)).collect();
+    let mut reports: Vec<_> = parts.iter().map(|part| report(&LocalDisks, part)).collect();
     compare(&mut reports);
     reports
 }
@@ -148,11 +148,12 @@ pub fn clear_error(parts: &[PartPlan]) -> VolumeResult<usize> {
     let _locks = locks(parts, false)?;
     let mut cleared = 0;
     for part in parts {
-        let PartOnDisk { location, label, .. } = found(&Host, part)?;
-        let is_cleared = |label: &Label| label.error.is_some() || location.has_damaged_copy(&Host);
+        let PartOnDisk { location, label, .. } = found(&LocalDisks, part)?;
+        let is_cleared =
+            |label: &Label| label.error.is_some() || location.has_damaged_copy(&LocalDisks);
         let Some(mut label) = label.filter(is_cleared) else { continue };
         label.error = None;
-        location.write(&Host, &mut label).map_err(|error| failed(&location.path, &error))?;
+        location.write(&LocalDisks, &mut label).map_err(|error| failed(&location.path, &error))?;
         cleared += 1;
     }
     Ok(cleared)

@@ -36,7 +36,7 @@ fn a_part_that_other_users_could_change_is_refused_with_the_command_that_mends_i
             ];
             // A device is refused as a whole, when its node starts.
             let error = match is_device {
-                true => Device::new(&path, None).err().unwrap().to_string(),
+                true => DeviceStore::new(&path, None).err().unwrap().to_string(),
                 false => serve().unwrap_err(),
             };
             for error in [&error, &shown, &refused[0], &refused[1]] {
@@ -146,7 +146,7 @@ fn a_damaged_copy_of_a_label_is_reported_with_the_command_that_rewrites_it() {
     for (offset, words) in [(4096, "clear-error CLUSTER db"), (0, "create CLUSTER db")] {
         let folder = written(false);
         let plans = plans(folder.path(), SIZE, false);
-        Host.write(&folder.path().join("a/db.0.label"), offset + 100, b"damage").unwrap();
+        LocalDisks.write(&folder.path().join("a/db.0.label"), offset + 100, b"damage").unwrap();
         let fault = show(&plans)[0].fault.clone().unwrap();
         assert!(fault.contains("one copy is damaged, at ") && fault.contains(words), "{fault}");
         assert!(!fault.contains("not finished"), "{fault}");
@@ -212,7 +212,7 @@ fn exchange(one: &Path, other: &Path) {
 fn data_of_another_volume_are_named_and_never_taken_over() {
     let (folder, [db, log]) = two_volumes();
     let [own, other] = ["a/db.0", "a/log.0"].map(|name| folder.path().join(name));
-    if Host.mark(&own).unwrap().is_none() {
+    if LocalDisks.mark(&own).unwrap().is_none() {
         eprintln!("skipped: this file system has no attributes");
         return;
     }

@@ -18,7 +18,7 @@ use tidegate_model::cluster::SyncError;
 
 use super::resize::resize_on;
 use super::*;
-use crate::store::{Device, Directory, Medium};
+use crate::store::{DeviceStore, Directory, Medium};
 
 /// An operation, on a file by its number: the name that it has may change.
 #[derive(Clone, Debug)]
@@ -52,52 +52,52 @@ impl Recorder {
 
 impl Disk for Recorder {
     fn length(&self, path: &Path) -> io::Result<u64> {
-        Host.length(path)
+        LocalDisks.length(path)
     }
 
     fn read(&self, path: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        Host.read(path, offset, bytes)
+        LocalDisks.read(path, offset, bytes)
     }
 
     fn create(&self, path: &Path) -> io::Result<()> {
         self.note(Op::Create(path.into(), self.file(path)));
-        Host.create(path)
+        LocalDisks.create(path)
     }
 
     fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.note(Op::Write(self.file(path), offset, bytes.into()));
-        Host.write(path, offset, bytes)
+        LocalDisks.write(path, offset, bytes)
     }
 
     fn grow(&self, path: &Path, length: u64, reserve: bool) -> io::Result<()> {
         self.note(Op::Grow(self.file(path), length));
-        Host.grow(path, length, reserve)
+        LocalDisks.grow(path, length, reserve)
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
         self.note(Op::Sync(self.file(path)));
-        Host.sync(path)
+        LocalDisks.sync(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let file = self.file(from);
         self.note(Op::Rename(to.into(), file));
         self.log.lock().unwrap().0.insert(to.into(), file);
-        Host.rename(from, to)
+        LocalDisks.rename(from, to)
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         self.note(Op::SyncFolder);
-        Host.sync_folder(path)
+        LocalDisks.sync_folder(path)
     }
 
     fn mark(&self, path: &Path) -> io::Result<Option<Uuid>> {
-        Host.mark(path)
+        LocalDisks.mark(path)
     }
 
     fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool> {
         self.note(Op::Mark(self.file(path), uuid));
-        Host.set_mark(path, uuid)
+        LocalDisks.set_mark(path, uuid)
     }
 }
 
@@ -142,8 +142,8 @@ fn copy(from: &Path, to: &Path) {
             copy(&entry.path(), &to);
         } else {
             fs::copy(entry.path(), &to).unwrap();
-            if let Some(mark) = Host.mark(&entry.path()).unwrap() {
-                Host.set_mark(&to, mark).unwrap();
+            if let Some(mark) = LocalDisks.mark(&entry.path()).unwrap() {
+                LocalDisks.set_mark(&to, mark).unwrap();
             }
         }
     }
@@ -197,10 +197,10 @@ fn crashed(
                 file.write_all_at(&bytes[..kept * 512], *offset).unwrap();
             }
             Op::Grow(file, length) if is_synced(*file) || is_kept(2) == 1 => {
-                Host.grow(&inode(*file), *length, false).unwrap();
+                LocalDisks.grow(&inode(*file), *length, false).unwrap();
             }
             Op::Mark(file, uuid) if is_synced(*file) || is_kept(2) == 1 => {
-                Host.set_mark(&inode(*file), *uuid).unwrap();
+                LocalDisks.set_mark(&inode(*file), *uuid).unwrap();
             }
             Op::Grow(..) | Op::Mark(..) | Op::Sync(_) | Op::SyncFolder => {}
         }
@@ -221,12 +221,12 @@ fn served(
         let part = Part { volume, index, length, offset, geometry };
         let path = plan.store.path();
         let opened = match is_device {
-            true => Device::new(path, None).unwrap().open(&part),
+            true => DeviceStore::new(path, None).unwrap().open(&part),
             false => Directory::new(path).unwrap().open(&part),
         };
         let stamp = opened.map_err(|error| error.to_string())?.state.identity.unwrap();
         let mut data = vec![0; length.0 as usize];
-        Host.read(&plan.data(), plan.offset().0, &mut data).unwrap();
+        LocalDisks.read(&plan.data(), plan.offset().0, &mut data).unwrap();
         Ok((stamp, data))
     };
     let all = plans(folder, size, is_device).into_iter().map(each);
@@ -303,7 +303,7 @@ fn written(is_device: bool) -> tempfile::TempDir {
     create(&plans, Creation::default()).unwrap();
     for plan in plans {
         let data = vec![plan.index as u8 + 1; SIZE as usize / 2];
-        Host.write(&plan.data(), plan.offset().0, &data).unwrap();
+        LocalDisks.write(&plan.data(), plan.offset().0, &data).unwrap();
     }
     folder
 }
@@ -402,7 +402,7 @@ fn a_part_that_is_gone_or_another_is_named_and_never_made_anew() {
     let folder = written(false);
     let path = folder.path().join("a/db.0");
     let bytes = fs::read(&path).unwrap();
-    if Host.mark(&path).unwrap().is_some() {
+    if LocalDisks.mark(&path).unwrap().is_some() {
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
         names(folder.path(), "without the attribute");
@@ -450,7 +450,7 @@ fn what_is_there_without_a_label_is_taken_over_only_on_request() {
 fn parts_of_one_volume_are_not_taken_for_each_other() {
     let folder = written(false);
     let [a, b] = ["a/db.0", "b/db.1"].map(|name| folder.path().join(name));
-    if Host.mark(&a).unwrap().is_none() {
+    if LocalDisks.mark(&a).unwrap().is_none() {
         eprintln!("skipped: this file system has no attributes");
         return;
     }

@@ -72,23 +72,24 @@ const BRANCHES_MAX: u32 = 64;
 /// Whether a call passes a filter, whatever is not known of it.
 pub(crate) fn passes(program: &[Instruction], call: &Call) -> bool {
     let mut steps = STEPS_MAX;
-    Machine { accumulator: Some(0), index: Some(0), memory: [Some(0); 16], program_counter: 0 }.run(
-        program,
-        call,
-        &mut steps,
-        BRANCHES_MAX,
-    )
+    FilterMachine {
+        accumulator: Some(0),
+        index: Some(0),
+        memory: [Some(0); 16],
+        program_counter: 0,
+    }
+    .run(program, call, &mut steps, BRANCHES_MAX)
 }
 
 #[derive(Clone, Copy)]
-struct Machine {
+struct FilterMachine {
     accumulator: Option<u32>,
     index: Option<u32>,
     memory: [Option<u32>; 16],
     program_counter: usize,
 }
 
-impl Machine {
+impl FilterMachine {
     /// Runs to the end on every way that may be taken. Jumps only go forward.
     fn run(mut self, program: &[Instruction], call: &Call, steps: &mut u32, branches: u32) -> bool {
         loop {

@@ -26,8 +26,8 @@
 //! the bound of the paper's theorem 2 ([`Unfairness`]).
 //!
 //! ```
-//! use tidegate_sim::bricks::{self, Scenario};
-//! let scenario = Scenario::parse(r#"
+//! use tidegate_sim::bricks::{self, DsfqScenario};
+//! let scenario = DsfqScenario::parse(r#"
 //!     name = "two streams share a brick one to two"
 //!     seed = 1
 //!     discipline = "sfq"
@@ -60,7 +60,7 @@ mod unfairness;
 
 pub use outcome::{DsfqReport, SampleCell};
 pub use run::run;
-pub use scenario::{Bricks, ClientStream, Pulse, Scenario, Threads, Wave};
+pub use scenario::{Bricks, ClientStream, DsfqScenario, Pulse, Threads, Wave};
 pub use unfairness::Unfairness;
 
 pub(crate) use nodes::DsfqSim;

@@ -35,7 +35,7 @@ use crate::event::{EventQueue, Events};
 use crate::link::Conduct;
 use crate::time::Picoseconds;
 pub(crate) use host::Host;
-use host::{Content, Message};
+use host::{Content, PeerMessage};
 
 /// The time until a peer looks for its controller again.
 const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);
@@ -124,7 +124,7 @@ enum Event<E> {
     /// A peer checks when it last received a message of its controller.
     Watch { peer: u16, connection: ConnectionId },
     /// A message arrives. In a box: messages are rare and large, events many and small.
-    Message(Box<Message>),
+    Message(Box<PeerMessage>),
     /// Something breaks, or is mended.
     Fault(Fault),
     /// The simulation stops, to be looked at.
@@ -308,7 +308,7 @@ impl<K: Peers> Simulation<K> {
         while let Some(message) = process.poll_message() {
             let Some(connection) = host.at_peer else { continue };
             self.messages.1 += 1;
-            let message = Message { peer, connection, content: Content::FromPeer(message) };
+            let message = PeerMessage { peer, connection, content: Content::FromPeer(message) };
             self.agenda.post(&mut host.from_peer, self.now, message);
         }
         assert!(process.next_deadline() > self.now.time(), "peer {peer} would spin");
@@ -362,7 +362,7 @@ impl<K: Peers> Simulation<K> {
             if let (Some(journal), Content::ToPeer(message)) = (&mut self.journal, &content) {
                 journal.sent.push(message.clone());
             }
-            let message = Message { peer: peer as u16, connection: to, content };
+            let message = PeerMessage { peer: peer as u16, connection: to, content };
             if let Content::ControllerClosed = message.content {
                 host.at_controller = None;
                 self.agenda.announce(&host.to_peer, self.now, message);
@@ -400,14 +400,14 @@ impl<K: Peers> Simulation<K> {
         host.last_received = self.now;
         let watch = self.now.after(self.silence);
         self.agenda.0.push(watch, Event::Watch { peer, connection });
-        let message = Message { peer, connection, content: Content::Hello(hello) };
+        let message = PeerMessage { peer, connection, content: Content::Hello(hello) };
         self.agenda.announce(&host.from_peer, self.now, message);
         process.on_connected(self.now.time());
         self.pump(peer);
     }
 
-    fn on_message(&mut self, message: Message) {
-        let Message { peer, connection, content } = message;
+    fn on_message(&mut self, message: PeerMessage) {
+        let PeerMessage { peer, connection, content } = message;
         let now = self.now.time();
         let host = &mut self.hosts[usize::from(peer)];
         let is_open = match content {
@@ -444,7 +444,7 @@ impl<K: Peers> Simulation<K> {
     pub(crate) fn say(&mut self, peer: u16, message: FromPeer) {
         let host = &mut self.hosts[usize::from(peer)];
         if let Some(connection) = host.at_peer {
-            let message = Message { peer, connection, content: Content::FromPeer(message) };
+            let message = PeerMessage { peer, connection, content: Content::FromPeer(message) };
             self.agenda.post(&mut host.from_peer, self.now, message);
         }
     }
@@ -516,7 +516,8 @@ impl<K: Peers> Simulation<K> {
                 self.open.clear();
                 for (peer, host) in (0..).zip(&mut self.hosts) {
                     let Some(connection) = host.at_controller.take() else { continue };
-                    let message = Message { peer, connection, content: Content::ControllerClosed };
+                    let message =
+                        PeerMessage { peer, connection, content: Content::ControllerClosed };
                     self.agenda.announce(&host.to_peer, self.now, message);
                 }
             }
@@ -555,7 +556,7 @@ impl<K: Peers> Simulation<K> {
     fn close_at_peer(&mut self, peer: u16) {
         let host = &mut self.hosts[usize::from(peer)];
         if let Some(connection) = host.at_peer.take() {
-            let message = Message { peer, connection, content: Content::PeerClosed };
+            let message = PeerMessage { peer, connection, content: Content::PeerClosed };
             self.agenda.announce(&host.from_peer, self.now, message);
         }
     }

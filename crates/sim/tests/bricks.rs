@@ -9,15 +9,15 @@ mod folder;
 
 use folder::Folder;
 use tidegate_model::{Discipline, Iops, Span};
-use tidegate_sim::bricks::{self, DsfqReport, Scenario};
+use tidegate_sim::bricks::{self, DsfqReport, DsfqScenario};
 
 const FOLDER: Folder = Folder("dsfq");
 
 /// A scenario, but shorter.
-fn read(name: &str) -> Scenario {
-    let read = FOLDER.read(name, Scenario::parse);
+fn read(name: &str) -> DsfqScenario {
+    let read = FOLDER.read(name, DsfqScenario::parse);
     let sample = Span(2 * Span::SECOND.0);
-    Scenario { length: Span(10 * sample.0), sample, ..read }
+    DsfqScenario { length: Span(10 * sample.0), sample, ..read }
 }
 
 /// Runs a scenario and compares.
@@ -110,11 +110,11 @@ fn with_several_shards_shares_are_the_same() {
 }
 
 /// Runs `classes` with 1, 2 and 4 shards under three seeds, and checks each result.
-fn each_shape(change: impl Fn(&mut Scenario), check: impl Fn(&DsfqReport, &str)) {
+fn each_shape(change: impl Fn(&mut DsfqScenario), check: impl Fn(&DsfqReport, &str)) {
     for shards in [1, 2, 4] {
         for seed in 1..=3 {
             let (skip, length) = (Span(2 * Span::SECOND.0), Span(4 * Span::SECOND.0));
-            let mut scenario = Scenario { seed, skip, length, ..read("classes") };
+            let mut scenario = DsfqScenario { seed, skip, length, ..read("classes") };
             scenario.bricks.shards = shards;
             change(&mut scenario);
             check(&bricks::run(&scenario).unwrap(), &format!("{shards} shards, seed {seed}"));
@@ -148,7 +148,7 @@ fn an_urgent_request_waits_for_one_service() {
     let bricks::Bricks { base, per_mib, spread_percent, .. } = read("classes").bricks;
     assert_eq!(per_mib, Span::ZERO, "each request takes as long, whatever its size");
     let longest = Span(base.0 * u64::from(100 + spread_percent) / 100);
-    let reserve = |scenario: &mut Scenario| {
+    let reserve = |scenario: &mut DsfqScenario| {
         scenario.stream[..4].iter_mut().for_each(|stream| stream.reservation = Some(Iops(400)));
     };
     each_shape(reserve, |outcome, shape| {
@@ -165,7 +165,7 @@ fn what_no_request_carries_is_announced() {
     let outcome = golden("partition");
     near(ratio(&outcome, None), 1.0);
     assert!(outcome.announced > 0);
-    let silent = bricks::run(&Scenario { exchange: false, ..read("partition") }).unwrap();
+    let silent = bricks::run(&DsfqScenario { exchange: false, ..read("partition") }).unwrap();
     near(ratio(&silent, Some(0)), 1.0);
     assert_eq!(silent.announced, 0);
 }
@@ -192,7 +192,7 @@ fn bricks_are_as_fast_as_the_papers() {
              threads = [{{ on = [0], count = 30, size = ['1KiB', '{size}'] }}]\n\
              [[stream]]\nname = 'g'\nthreads = []"
         );
-        let outcome = bricks::run(&Scenario::parse(&text).unwrap()).unwrap();
+        let outcome = bricks::run(&DsfqScenario::parse(&text).unwrap()).unwrap();
         let off = outcome.mean(0, None) / expected - 1.0;
         assert!(off.abs() < 0.01, "{size}: {off}");
     }
@@ -203,5 +203,5 @@ fn a_seed_is_a_run() {
     let scenario = read("unified");
     let outcome = bricks::run(&scenario).unwrap();
     assert_eq!(outcome, bricks::run(&scenario).unwrap());
-    assert_ne!(outcome, bricks::run(&Scenario { seed: 1, ..scenario }).unwrap());
+    assert_ne!(outcome, bricks::run(&DsfqScenario { seed: 1, ..scenario }).unwrap());
 }

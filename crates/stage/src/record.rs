@@ -59,7 +59,7 @@ pub(crate) fn record(layout: &SegmentLayout, owner: Owner) -> Option<&Record> {
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownThread {
     stage: usize,
     process: u32,
     thread: u32,
@@ -69,8 +69,8 @@ struct Known {
 thread_local! {
     /// This thread's record in the stage where it last waited. In a child of `fork` it is the
     /// parent's, and a child of `vfork` sees its parent's own: hence the numbers.
-    static KNOWN: Cell<Known> = const {
-        Cell::new(Known { stage: 0, process: 0, thread: 0, owner: 0 })
+    static KNOWN: Cell<KnownThread> = const {
+        Cell::new(KnownThread { stage: 0, process: 0, thread: 0, owner: 0 })
     };
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn any() -> bool {
 
 /// Forgets this thread's record, which in a child of `fork` is its parent's.
 pub(crate) fn forget() {
-    KNOWN.set(Known { stage: 0, process: 0, thread: 0, owner: 0 });
+    KNOWN.set(KnownThread { stage: 0, process: 0, thread: 0, owner: 0 });
 }
 
 fn this_thread() -> u32 {
@@ -109,7 +109,7 @@ pub(crate) fn own(layout: &SegmentLayout) -> Option<Owner> {
     }
     let thread_id = ThreadId::of_this_thread().unwrap_or_default();
     let owner = taken_before(layout, thread_id).or_else(|| take(layout, thread_id))?;
-    KNOWN.set(Known { stage, process, thread, owner });
+    KNOWN.set(KnownThread { stage, process, thread, owner });
     Some(owner)
 }
 

@@ -16,7 +16,7 @@ fn permit(number: u64) -> Permit {
 
 /// Has this thread look like a child of `vfork`, whose thread-local memory is its parent's.
 pub(crate) fn run_on_the_memory_of_another_thread() {
-    KNOWN.set(Known { stage: 0, process: this_process(), thread: 1, owner: 0 });
+    KNOWN.set(KnownThread { stage: 0, process: this_process(), thread: 1, owner: 0 });
 }
 
 /// A child process that waits until it is killed.

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_has_no_cell_and_dead_ones_make_room() {
+    fn a_full_table_has_no_cell_and_dead_ones_are_freed() {
         let segment = empty_bucket();
         let all: Vec<_> = (0..WAITERS_MAX).map(|_| waiter(&segment, 1)).collect();
         let register = || register(&segment.waiters, GATE, (Due::at(9), 1), later(2_100));

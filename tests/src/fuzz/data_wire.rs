@@ -116,10 +116,10 @@ fn assembled<H: EncodeAgain>(stream: &[u8], chunk: usize, is_direct: bool) -> Fr
     let mut frames = Vec::new();
     for mut bytes in stream.chunks(chunk) {
         if is_direct {
-            let room = assembler.room();
-            let count = room.len().min(bytes.len());
+            let unfilled = assembler.unfilled();
+            let count = unfilled.len().min(bytes.len());
             let (head_bytes, rest) = bytes.split_at(count);
-            room[..count].copy_from_slice(head_bytes);
+            unfilled[..count].copy_from_slice(head_bytes);
             assembler.filled(count);
             bytes = rest;
         }

@@ -193,11 +193,11 @@ fn rate(host: &Segment) -> u64 {
 /// Waits until the rates of all hosts are as they should. At no look there are more than the
 /// capacity, and a hundredth for programs that start.
 fn wait_for_rates(hosts: &[Segment], what: &str, is_there: impl Fn(&[u64]) -> bool) {
-    let look = || hosts.iter().map(rate).collect::<Vec<u64>>();
+    let rates_now = || hosts.iter().map(rate).collect::<Vec<u64>>();
     wait_for(what, 3 * PATIENCE, || {
-        let rates = look();
+        let rates = rates_now();
         // Rates that move between two looks at hosts are no sum of any moment.
-        if rates == look() {
+        if rates == rates_now() {
             let sum = rates.iter().sum::<u64>();
             assert!(sum <= CAPACITY + CAPACITY / 100 + 3, "{what}: {rates:?}");
         }

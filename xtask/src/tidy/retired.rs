@@ -11,6 +11,7 @@ use crate::source::{Line, is_noun, words};
 /// A retired word, and the terms to use for it.
 const RETIRED: &[(&str, &str)] = &[
     ("bell", "waker"),
+    ("book", "registry, account"),
     ("brick", "node"),
     ("card", "RNIC, NIC"),
     ("crew", "processes, workers"),
@@ -19,6 +20,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("door", "listener, endpoint"),
     ("errand", "sub-request"),
     ("fare", "health"),
+    ("fire", "faults"),
     ("folk", "users"),
     ("fronts", "shard heads"),
     ("goodbye", "close reason"),
@@ -32,6 +34,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("landed", "completed"),
     ("lane", "shard"),
     ("ledger", "window statistics, period grants, outstanding bounds"),
+    ("law", "property, congestion control"),
     ("lent", "cached tokens"),
     ("letter", "message"),
     ("life", "incarnation"),
@@ -42,13 +45,16 @@ const RETIRED: &[(&str, &str)] = &[
     ("outlet", "completion sink"),
     ("passage", "TLS connection"),
     ("purse", "token balance"),
+    ("room", "headroom, space"),
     ("roster", "client table"),
     ("said", "sent, reported"),
+    ("seal", "TLS"),
     ("seat", "permit, session slot"),
     ("shop", "frontend"),
     ("sight", "snapshot"),
     ("site", "executor, node state"),
     ("spot", "location"),
+    ("stand", "testbed"),
     ("steward", "agent"),
     ("stretch", "window, interval"),
     ("switchboard", "receiver"),
@@ -65,8 +71,13 @@ const KEPT: &[(&str, &str, &str)] = &[
     ("brick", "crates/sim/", "the DSFQ paper's word for a storage node"),
     ("brick", "crates/lab/src/experiment/dsfq", "the DSFQ paper's word for a storage node"),
     ("brick", "crates/lab/src/experiment/paper.rs", "the file of the DSFQ experiments"),
+    ("book", "crates/lab/tests/lab/help.rs", "the documentation"),
+    ("book", "crates/netsim/tests/e2e.rs", "the documentation"),
     ("guest", "tests/src/built.rs", "a virtual machine"),
     ("guest", "tests/tests/cluster", "a virtual machine"),
+    ("law", "crates/algo/tests/laws/", "properties that every scheduler keeps"),
+    ("law", "crates/sim/tests/haechi_laws.rs", "properties that every run keeps"),
+    ("seal", "crates/fabric/src/memory/region.rs", "the kernel's word, of a memfd"),
     ("visitor", "crates/model/", "the trait of serde"),
 ];
 
@@ -101,7 +112,7 @@ mod tests {
     use crate::tidy::check_text;
 
     #[track_caller]
-    fn fires(text: &str, what: &str) {
+    fn refuses(text: &str, what: &str) {
         let found = check_text("crates/cli/src/a.rs", text);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].contains(what), "{found:#?}");
@@ -109,9 +120,9 @@ mod tests {
 
     #[test]
     fn retired_words() {
-        fires("struct SeatTable;\n", "`SeatTable` says seat; say permit, session slot");
-        fires("let a = b.seat_of(c);\n", "`seat_of` says seat");
-        fires("const ALL_LANES: u8 = 1;\n", "`ALL_LANES` says lane; say shard");
+        refuses("struct SeatTable;\n", "`SeatTable` says seat; say permit, session slot");
+        refuses("let a = b.seat_of(c);\n", "`seat_of` says seat");
+        refuses("const ALL_LANES: u8 = 1;\n", "`ALL_LANES` says lane; say shard");
         let silent = "// A seat.\nlet silently = \"seat\";\nlet seated: Shopping = 1;\n";
         assert_eq!(check_text("crates/cli/src/a.rs", silent), [""; 0]);
     }

@@ -143,7 +143,7 @@ fn shortage_in(unit: Unit, policy: &Policy, cluster: &Cluster) -> Result<(), Sho
     let demand = |promised: u64, nodes: &[NodeId]| {
         let known = nodes.iter().all(|id| capacity(id).is_some());
         let promised = if known { promised.div_ceil(grain) } else { 0 };
-        Demand { promised, nodes: nodes.iter().map(|id| usize::from(id.0)).collect() }
+        ReservedTenant { promised, nodes: nodes.iter().map(|id| usize::from(id.0)).collect() }
     };
     let reachable_nodes = reachable_nodes(policy, cluster);
     let own = |(tenant, nodes): (&Tenant, &Vec<NodeId>)| {
@@ -359,7 +359,7 @@ fn ignored(
 
 /// One tenant's reservation, and the nodes that may serve it.
 #[derive(Clone, Debug)]
-struct Demand {
+struct ReservedTenant {
     promised: u64,
     nodes: Vec<usize>,
 }
@@ -375,7 +375,7 @@ struct Cut {
 
 /// The cut with the largest shortage; of equal ones, that with the first node. None if all promises
 /// fit. Tenants without nodes count for nothing.
-fn worst(capacities: &[u64], demands: &[Demand]) -> Option<Cut> {
+fn worst(capacities: &[u64], demands: &[ReservedTenant]) -> Option<Cut> {
     let mut configuration = Configuration::new(capacities);
     for demand in demands {
         // No node can do as much as does not fit here, so what is cut off is never served anyway.
@@ -389,7 +389,7 @@ fn worst(capacities: &[u64], demands: &[Demand]) -> Option<Cut> {
     let certificate = solver.certificate();
     let is_short = |node: &usize| certificate.servers().binary_search(&(*node as u32)).is_ok();
     let is_within = |index: &usize| {
-        let Demand { promised, nodes } = &demands[*index];
+        let ReservedTenant { promised, nodes } = &demands[*index];
         *promised > 0 && !nodes.is_empty() && nodes.iter().all(is_short)
     };
     let within: Vec<_> = (0..demands.len()).filter(is_within).collect();
@@ -679,10 +679,10 @@ mod tests {
         assert_eq!(message[..4], golden);
     }
 
-    fn network() -> impl Strategy<Value = (Vec<u64>, Vec<Demand>)> {
+    fn network() -> impl Strategy<Value = (Vec<u64>, Vec<ReservedTenant>)> {
         (1usize..6).prop_flat_map(|nodes| {
             let sets = 0..1u32 << nodes;
-            let demand = (0u64..60, sets).prop_map(move |(promised, set)| Demand {
+            let demand = (0u64..60, sets).prop_map(move |(promised, set)| ReservedTenant {
                 promised,
                 nodes: (0..nodes).filter(|node| set >> node & 1 == 1).collect(),
             });
@@ -698,7 +698,7 @@ mod tests {
             let mut most = 0;
             for set in 0..1u32 << capacities.len() {
                 let is_in = |node: &usize| set >> *node & 1 == 1;
-                let inside = |demand: &&Demand| {
+                let inside = |demand: &&ReservedTenant| {
                     !demand.nodes.is_empty() && demand.nodes.iter().all(is_in)
                 };
                 let promised: u64 = demands.iter().filter(inside).map(|d| d.promised).sum();

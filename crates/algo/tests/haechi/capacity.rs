@@ -13,7 +13,7 @@ fn lesson(tokens: u64, outcomes: &[PeriodUsage]) -> Lesson<'_> {
 
 /// Algorithm 1, line by line.
 #[test]
-fn the_text_is_as_it_stands() {
+fn the_text_is_unchanged() {
     let mut estimator = Estimator::new(Mode::Paper, PROFILE, None);
     let mut learn = |used| {
         let outcome = PeriodUsage { completed: used, ..PeriodUsage::default() };

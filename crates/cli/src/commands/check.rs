@@ -74,7 +74,7 @@ pub(crate) struct Args {
 
 /// The answer for programs.
 #[derive(Debug, Serialize)]
-struct Verdict<'a> {
+struct CheckAnswer<'a> {
     verdict: &'static str,
     file: &'a str,
     tenants: u64,
@@ -245,7 +245,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     let mut warnings = warnings(&file, cluster.as_ref());
     warnings.append(&mut unseen);
-    let verdict = Verdict {
+    let verdict = CheckAnswer {
         verdict: if faults.is_empty() { "valid" } else { "failure" },
         file: &file.name,
         tenants: policy.tenants.len() as u64,
@@ -399,7 +399,7 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
     warnings
 }
 
-fn render(verdict: &Verdict<'_>, paint: Paint) -> String {
+fn render(verdict: &CheckAnswer<'_>, paint: Paint) -> String {
     let mut text = format!(
         "{}: {}: {}, {}, {}\n",
         verdict.file,

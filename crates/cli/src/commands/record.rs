@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let operator = Operator::connect(&common.socket())?;
     let file = create(&args.output)?;
     // Without a gateway there is nothing to record, and no file is left.
-    let mut recording = Recording::begin(operator, (file, &args.output))
+    let mut recording = OngoingRecording::begin(operator, (file, &args.output))
         .inspect_err(|_| drop(fs::remove_file(&args.output)))?;
     let clock = Clock::start();
     let end = args.duration.map_or(Time::MAX, |duration| clock.now().after(duration));
@@ -86,14 +86,14 @@ fn create(path: &Path) -> Result<File, Failure> {
 }
 
 /// A recording that is under way.
-struct Recording<'a> {
+struct OngoingRecording<'a> {
     operator: Operator,
     file: File,
     path: &'a Path,
     session: u64,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> OngoingRecording<'a> {
     fn begin(operator: Operator, (file, path): (File, &'a Path)) -> Result<Self, Failure> {
         let mut recording = Self { operator, file, path, session: 0 };
         let part = recording.ask(false)?;

@@ -7,7 +7,7 @@ use tidegate_fabric::service::{Fault, Job, JobTimes};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::Time;
 
-use super::{Connection, Frontend};
+use super::{Frontend, NbdConnection};
 use crate::barriers::Cause;
 use crate::in_flight::{Completed, InFlightRequest};
 use crate::nodes::Nodes;
@@ -18,11 +18,11 @@ use crate::volumes::VolumeIndex;
 use crate::worker;
 
 impl worker::Frontend for Frontend {
-    type Client = Connection;
+    type Client = NbdConnection;
     type Answer = Completed;
 
-    fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream, self.tls.as_ref())
+    fn welcome(&mut self, token: u64, stream: Stream) -> NbdConnection {
+        NbdConnection::new(token, stream, self.tls.as_ref())
     }
 
     fn nodes(&mut self) -> &mut Nodes {

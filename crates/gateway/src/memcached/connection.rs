@@ -399,8 +399,8 @@ impl worker::Client for Connection {
     }
 
     fn wanted(&self, _: &Frontend) -> Interest {
-        let has_room = self.output.len() < OUTPUT_MAX && !self.is_pending;
-        let read = self.needed > 0 && has_room && !self.is_silent;
+        let has_headroom = self.output.len() < OUTPUT_MAX && !self.is_pending;
+        let read = self.needed > 0 && has_headroom && !self.is_silent;
         Interest { read, write: !self.output.is_empty() }
     }
 

@@ -30,7 +30,7 @@ use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
 use jobs::FioFigures;
-use setups::{BenchFiles, Capacity, PathSetup};
+use setups::{BareRates, BenchFiles, PathSetup};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -57,12 +57,12 @@ const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
 
 /// A gate under test, with its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
+enum BenchedGate {
     Stage,
     Node,
 }
 
-impl Gate {
+impl BenchedGate {
     const fn name(self) -> &'static str {
         match self {
             Self::Stage => "stage",
@@ -138,9 +138,9 @@ impl Contestant {
 
 /// The common part of one gate's setups.
 struct Course {
-    gate: Gate,
+    gate: BenchedGate,
     /// The rate of 4 KiB reads without control, and what the victim requests.
-    capacity: Capacity,
+    capacity: BareRates,
     requested: u64,
     /// The rate of each aggressor alone, without control.
     unhindered: Vec<f64>,
@@ -162,7 +162,7 @@ pub(super) fn rows(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     simulate(plan, interrupt, report)?;
-    for gate in [Gate::Stage, Gate::Node] {
+    for gate in [BenchedGate::Stage, BenchedGate::Node] {
         if let Err(failure) = measure(gate, plan, interrupt, report) {
             interrupt.check()?;
             let row = Row::less(BENCH, format!("{}: p99", gate.name()), "ratio", None);
@@ -173,7 +173,7 @@ pub(super) fn rows(
 }
 
 fn measure(
-    gate: Gate,
+    gate: BenchedGate,
     plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
@@ -184,8 +184,8 @@ fn measure(
     let files = BenchFiles { work: &work, scratch: &scratch, interrupt };
     let bare = files.bare()?;
     let mut free = match gate {
-        Gate::Stage => bare,
-        Gate::Node => files.nbdkit(None)?,
+        BenchedGate::Stage => bare,
+        BenchedGate::Node => files.nbdkit(None)?,
     };
     let mut alone = |name, jobs| {
         let aggressor = Aggressor { name, tenant: LoadTenant::Other, jobs };
@@ -193,7 +193,7 @@ fn measure(
     };
     const SMALL: &[LoadJob] = &[READS];
     const LARGE: &[LoadJob] = &[LARGE_READS];
-    let capacity = Capacity {
+    let capacity = BareRates {
         iops: alone("small reads", SMALL)?.iops as u64,
         bytes: alone("large reads", LARGE)?.bytes as u64,
     };
@@ -206,13 +206,13 @@ fn measure(
         unhindered: unhindered.into_iter().map(|figures| figures.iops).collect(),
     };
     let mut contestants = match gate {
-        Gate::Stage => vec![
+        BenchedGate::Stage => vec![
             Contestant::new("stage", files.stage(capacity)),
             Contestant::new(free.name, Ok(free)),
             Contestant::new("cgroup throttling", files.cgroup(capacity)),
             Contestant::new("BFQ", files.bfq()),
         ],
-        Gate::Node => vec![
+        BenchedGate::Node => vec![
             Contestant::new("node", files.node(capacity)),
             Contestant::new(free.name, Ok(free)),
             Contestant::new("nbdkit's rate filter", files.nbdkit(Some(capacity))),
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn an_aggressor_has_a_row_for_each_peer_and_promises_in_one() {
-        let capacity = Capacity { iops: 10_000, bytes: 1 << 30 };
+        let capacity = BareRates { iops: 10_000, bytes: 1 << 30 };
         let course =
-            Course { gate: Gate::Node, capacity, requested: 2_000, unhindered: vec![500.0] };
+            Course { gate: BenchedGate::Node, capacity, requested: 2_000, unhindered: vec![500.0] };
         let contestants = [
             contestant("node", 0.9, 350.0),
             contestant("no control", 5.0, 400.0),
@@ -349,9 +349,9 @@ mod tests {
 
     #[test]
     fn a_gate_that_cannot_be_measured_has_a_reason() {
-        let capacity = Capacity { iops: 10_000, bytes: 1 << 30 };
+        let capacity = BareRates { iops: 10_000, bytes: 1 << 30 };
         let course =
-            Course { gate: Gate::Stage, capacity, requested: 2_000, unhindered: vec![1.0] };
+            Course { gate: BenchedGate::Stage, capacity, requested: 2_000, unhindered: vec![1.0] };
         let missing = Contestant::new("stage", Err(Failure::new(Code::Failure, "no shim")));
         let mut rows = Vec::new();
         let contestants = [missing, contestant("no control", 5.0, 1.0)];

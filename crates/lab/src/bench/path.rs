@@ -275,13 +275,13 @@ fn policy(Deployment { limit, has_classes, .. }: &Deployment<'_>) -> String {
 }
 
 /// The files of a cluster.
-struct Files {
+struct ClusterFiles {
     directory: PathBuf,
     cluster: PathBuf,
     socket: PathBuf,
 }
 
-impl Files {
+impl ClusterFiles {
     /// Writes them; `nbd` is the gateway's address, or none for a socket beside them.
     fn write(
         kind: &Deployment<'_>,
@@ -330,7 +330,7 @@ fn tidegate(
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<Server, Failure> {
-    let files = Files::write(&kind, None, "", scratch)?;
+    let files = ClusterFiles::write(&kind, None, "", scratch)?;
     let start = |role: &&str| {
         let socket = match *role {
             "controller" => files.socket.clone(),

@@ -177,7 +177,7 @@ impl RunTime {
 
 /// Two runs of one program.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct ProgramPair {
     bare: RunTime,
     gated: RunTime,
 }
@@ -185,7 +185,7 @@ struct Pair {
 /// Which of a run's times.
 type Metric = fn(&RunTime) -> f64;
 
-impl Pair {
+impl ProgramPair {
     fn ratio(&self, part: Metric) -> f64 {
         part(&self.gated) / part(&self.bare)
     }
@@ -255,13 +255,13 @@ impl<'a> ProgramTestbed<'a> {
         directory: &Path,
         [bare, gated]: [GatedCommand<'_>; 2],
         number: usize,
-    ) -> Result<Pair, String> {
+    ) -> Result<ProgramPair, String> {
         if number % 2 == 1 {
             let gated = self.run(directory, gated)?;
-            return Ok(Pair { bare: self.run(directory, bare)?, gated });
+            return Ok(ProgramPair { bare: self.run(directory, bare)?, gated });
         }
         let bare = self.run(directory, bare)?;
-        Ok(Pair { bare, gated: self.run(directory, gated)? })
+        Ok(ProgramPair { bare, gated: self.run(directory, gated)? })
     }
 
     /// Bytes that have passed the stage's gates.
@@ -271,7 +271,11 @@ impl<'a> ProgramTestbed<'a> {
     }
 
     /// Pairs of runs of one program, as many as it takes to be sure.
-    fn pairs(&mut self, program: &BenchProgram, plan: WindowPlan) -> Result<Vec<Pair>, String> {
+    fn pairs(
+        &mut self,
+        program: &BenchProgram,
+        plan: WindowPlan,
+    ) -> Result<Vec<ProgramPair>, String> {
         let directory = self.work_directory.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
@@ -379,7 +383,7 @@ fn processor(run: &RunTime) -> f64 {
     run.processor
 }
 
-fn ratio(pairs: &[Pair], part: Metric) -> Option<Median> {
+fn ratio(pairs: &[ProgramPair], part: Metric) -> Option<Median> {
     Median::of(pairs.iter().map(|pair| pair.ratio(part)))
 }
 
@@ -392,11 +396,11 @@ fn verdict(ratio: Median, pairs: usize) -> Option<bool> {
 
 /// Whether the promise is kept for certain. Other load on the machine can make a promise look
 /// missed; then more pairs decide.
-fn is_kept(pairs: &[Pair]) -> bool {
+fn is_kept(pairs: &[ProgramPair]) -> bool {
     ratio(pairs, wall).is_some_and(|ratio| verdict(ratio, pairs.len()) == Some(true))
 }
 
-fn rows_of(program: &BenchProgram, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
+fn rows_of(program: &BenchProgram, pairs: Result<Vec<ProgramPair>, String>) -> [Row; 2] {
     let case = |part| format!("{} ({}), {part}", program.name, program.what);
     let none = |part| Row::less(BENCH, case(part), "ratio", None);
     let pairs = match pairs {
@@ -457,9 +461,9 @@ pub(super) fn rows(
 mod tests {
     use super::*;
 
-    fn pairs(count: usize, ratio: impl Fn(usize) -> f64) -> Vec<Pair> {
+    fn pairs(count: usize, ratio: impl Fn(usize) -> f64) -> Vec<ProgramPair> {
         let run = |time| RunTime { wall: time, processor: 2.0 };
-        let pair = |number| Pair { bare: run(4e8), gated: run(4e8 * ratio(number)) };
+        let pair = |number| ProgramPair { bare: run(4e8), gated: run(4e8 * ratio(number)) };
         (0..count).map(pair).collect()
     }
 

@@ -54,7 +54,7 @@ pub(super) fn rows(
     for size in sizes {
         for (shape, promise) in SHAPES.into_iter().zip(size.promises) {
             interrupt.check()?;
-            let mut case = Case::new(size, shape);
+            let mut case = PshiftCase::new(size, shape);
             let promise = plan.is_full().then_some(promise);
             case.measure(promise, &mut peer, report);
         }
@@ -62,14 +62,14 @@ pub(super) fn rows(
     Ok(())
 }
 
-struct Case<'a> {
+struct PshiftCase<'a> {
     size: &'a Size,
     family: Family,
     name: String,
     solver: Solver,
 }
 
-impl<'a> Case<'a> {
+impl<'a> PshiftCase<'a> {
     fn new(size: &'a Size, (reserved_tenths, demand_tenths): (u32, u32)) -> Self {
         let &Size { servers, buckets, .. } = size;
         let family = Family { servers, buckets, reserved_tenths, demand_tenths };

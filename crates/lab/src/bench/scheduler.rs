@@ -22,7 +22,7 @@ use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
 use bed::{Bed, DEPTH, RequestStream};
-use peer::{PEER, Peer};
+use peer::{PEER, SchedulerPeer};
 
 mod bed;
 mod peer;
@@ -67,7 +67,7 @@ pub(super) fn rows(
     let pairs = if plan.is_full() { &PAIRS[..] } else { &PAIRS[..PAIRS_QUICK] };
     for (count, promise) in pairs {
         interrupt.check()?;
-        for (row, is_promised) in measure_pairs(plan, *count, &|| Peer::start(&program)) {
+        for (row, is_promised) in measure_pairs(plan, *count, &|| SchedulerPeer::start(&program)) {
             let promised = plan.is_full() && is_promised;
             report(if promised { row.promised(*promise) } else { row });
         }
@@ -75,7 +75,7 @@ pub(super) fn rows(
     interrupt.check()?;
     threads::rows(plan, report);
     interrupt.check()?;
-    joins(plan, Peer::start(&program), report);
+    joins(plan, SchedulerPeer::start(&program), report);
     Ok(())
 }
 
@@ -85,8 +85,8 @@ pub(super) fn probe(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let program = peer::program();
-    probes::rows(&mut Peer::start(&program), interrupt, report)?;
-    report(rejoin(plan, Peer::start(&program)));
+    probes::rows(&mut SchedulerPeer::start(&program), interrupt, report)?;
+    report(rejoin(plan, SchedulerPeer::start(&program)));
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn weight(number: usize) -> u32 {
 fn measure_pairs(
     plan: WindowPlan,
     count: usize,
-    peer: &dyn Fn() -> Result<Peer, String>,
+    peer: &dyn Fn() -> Result<SchedulerPeer, String>,
 ) -> [(Row, bool); 2] {
     let kinds = [true, false].map(|is_promised| streams(count, is_promised));
     let mut ours = kinds.each_ref().map(|streams| {
@@ -134,7 +134,7 @@ fn measure_pairs(
     }
     let mut values = contest(plan, &mut all).into_iter();
     let [all_on, weights] = [values.next().flatten(), values.next().flatten()];
-    let mut row = |case: &str, ours, peer: &Result<Peer, String>| {
+    let mut row = |case: &str, ours, peer: &Result<SchedulerPeer, String>| {
         let value = match peer {
             Ok(_) => values.next().flatten().ok_or_else(|| BUSY.to_owned()),
             Err(reason) => Err(reason.clone()),
@@ -148,7 +148,7 @@ fn measure_pairs(
 }
 
 /// Measures the time of a stream that joins many streams, and the memory of each stream.
-fn joins(plan: WindowPlan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
+fn joins(plan: WindowPlan, peer: Result<SchedulerPeer, String>, report: &mut dyn FnMut(Row)) {
     let joining = RequestStream { reservation: 1, ..RequestStream::weighing(1) };
     let case = "another comes, with a request that is served, and goes";
     let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(joining));
@@ -157,7 +157,7 @@ fn joins(plan: WindowPlan, peer: Result<Peer, String>, report: &mut dyn FnMut(Ro
 }
 
 /// The time of a known stream that comes back.
-fn rejoin(plan: WindowPlan, peer: Result<Peer, String>) -> Row {
+fn rejoin(plan: WindowPlan, peer: Result<SchedulerPeer, String>) -> Row {
     let case = "one comes back, with a request that is served";
     join(plan, peer, case, &|bed| bed.rejoin(0)).0
 }
@@ -167,7 +167,7 @@ fn rejoin(plan: WindowPlan, peer: Result<Peer, String>) -> Row {
 /// each call.
 fn join(
     plan: WindowPlan,
-    peer: Result<Peer, String>,
+    peer: Result<SchedulerPeer, String>,
     case: &str,
     call: &(dyn Fn(&mut Bed) + Sync),
 ) -> (Row, Result<f64, String>) {

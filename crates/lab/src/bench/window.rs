@@ -23,7 +23,7 @@ use crate::experiment::witness::waited;
 use tidegate_console::clock::Clock;
 
 /// Work to measure; see [`Ours`].
-pub(super) type Work<'a> = &'a (dyn Fn(usize, u64) + Sync);
+pub(super) type MeasuredWork<'a> = &'a (dyn Fn(usize, u64) + Sync);
 
 /// Why there is no value.
 pub(super) const BUSY: &str = "the machine was too busy to measure this";
@@ -138,14 +138,14 @@ impl Contestant for Ours<'_> {
 
 /// The kernel's counters of a thread so far.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct ThreadCounters {
     /// Nanoseconds that it was ready to run and did not.
     delayed: u64,
     /// How often it was taken off its core.
     switched: u64,
 }
 
-impl Standing {
+impl ThreadCounters {
     fn read() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let name = "nonvoluntary_ctxt_switches:";
@@ -174,7 +174,7 @@ impl ThreadSample {
     ) -> Self {
         // Caches, and state that a thread initialises on its first call.
         work(block);
-        let before = Standing::read();
+        let before = ThreadCounters::read();
         gathering.arrive(clock);
         let begin = clock.now();
         let (mut end, mut calls) = (begin, 0);
@@ -183,7 +183,7 @@ impl ThreadSample {
             calls += block;
             end = clock.now();
         }
-        let after = Standing::read();
+        let after = ThreadCounters::read();
         let delayed = after.delayed.saturating_sub(before.delayed);
         Self { begin, end, calls, delayed, switched: after.switched != before.switched }
     }
@@ -290,7 +290,7 @@ pub(super) fn read_clock(clock: Clock, calls: u64) {
 /// [`contest`] for work of this process only, each on so many threads.
 pub(super) fn ours<const N: usize>(
     plan: WindowPlan,
-    works: [(usize, Work<'_>); N],
+    works: [(usize, MeasuredWork<'_>); N],
 ) -> [Option<f64>; N] {
     let mut ours = works.map(|(threads, work)| (threads, Ours::new(work)));
     let contestants = ours.each_mut();

@@ -30,7 +30,7 @@ Examples:
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: DemoOptions,
 
     #[command(subcommand)]
     other: Option<Other>,
@@ -81,7 +81,7 @@ struct EndToEnd {
 
 /// The options of the experiment.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Wanted {
+pub(crate) struct DemoOptions {
     /// How long a set-up takes that wastes nothing; static limits take twice as long
     #[arg(long, value_name = "SECONDS", env = "TIDEGATE_SECONDS", hide_env_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(15..=600))]
@@ -107,7 +107,7 @@ pub(crate) struct Wanted {
     plain: bool,
 }
 
-impl Wanted {
+impl DemoOptions {
     /// The experiment's options; `seconds` and `out` are the defaults.
     pub(crate) fn options(self, seconds: u64, out: &str, common: &Common) -> Options {
         Options {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 
-use super::demo::Wanted;
+use super::demo::DemoOptions;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     again: bool,
 
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: DemoOptions,
 }
 
 /// A paper of which something can be repeated.
@@ -110,7 +110,7 @@ const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
 /// Repeats and prints a figure of PAIO, and returns its claims, its text and its pictures.
-type Paio = fn(Wanted, &Common) -> Result<(Vec<Claim>, String, Vec<String>), Failure>;
+type Paio = fn(DemoOptions, &Common) -> Result<(Vec<Claim>, String, Vec<String>), Failure>;
 
 const PAIO: [Figure<Paio>; 2] = [
     Figure::new(

@@ -164,7 +164,7 @@ impl Model {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let Some(scenario) = &args.scenario else {
-        let order = twin::Order {
+        let order = twin::TwinFiles {
             load: args.load.as_deref().unwrap_or(Path::new("")),
             span: args.span,
             cluster: args.cluster.as_deref(),

@@ -14,7 +14,7 @@
 //! unfairness that was measured beside what theorem 2 (or 4) allows.
 
 use serde_json::{Map, Value, json};
-use tidegate_sim::bricks::{self, DsfqReport, Scenario};
+use tidegate_sim::bricks::{self, DsfqReport, DsfqScenario};
 
 use super::paper::{self, Figure, Paper, simulate, wrong};
 use super::plot;
@@ -111,11 +111,11 @@ const MINIMUM: f64 = 1.0 / 12.0;
 /// A scenario's outcome, with the time that the run took.
 type DsfqRun = paper::TimedRun<DsfqReport>;
 
-fn scenario(text: &str) -> Result<Scenario, Failure> {
-    Scenario::parse(text).map_err(wrong)
+fn scenario(text: &str) -> Result<DsfqScenario, Failure> {
+    DsfqScenario::parse(text).map_err(wrong)
 }
 
-fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<DsfqRun>, Failure> {
+fn run(context: &FigureContext, scenarios: Vec<DsfqScenario>) -> Result<Vec<DsfqRun>, Failure> {
     simulate(context, scenarios, bricks::run)
 }
 

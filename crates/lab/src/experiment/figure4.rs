@@ -76,7 +76,7 @@ impl RequestKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cell {
+struct Figure4Cell {
     way: RequestKind,
     bytes: u64,
     channels: usize,
@@ -147,11 +147,11 @@ impl Stages {
     }
 
     /// All cells of the figure, measured in rounds.
-    fn cells(&self, counts: &[usize]) -> Result<Vec<Cell>, Failure> {
+    fn cells(&self, counts: &[usize]) -> Result<Vec<Figure4Cell>, Failure> {
         let sizes = RequestKind::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
-        let mut cells: Vec<(Cell, Pace)> = sizes
+        let mut cells: Vec<(Figure4Cell, Pace)> = sizes
             .flat_map(|(way, bytes)| counts.iter().map(move |channels| (way, bytes, *channels)))
-            .map(|(way, bytes, channels)| Cell { way, bytes, channels, per_second: 0.0 })
+            .map(|(way, bytes, channels)| Figure4Cell { way, bytes, channels, per_second: 0.0 })
             .map(|cell| (cell, Pace::default()))
             .collect();
         for round in 0..ROUNDS_MAX {
@@ -165,13 +165,13 @@ impl Stages {
         }
         let formatted = cells.into_iter().map(|(cell, pace)| {
             let per_second = pace.per_second(cell.channels);
-            Cell { per_second, ..cell }
+            Figure4Cell { per_second, ..cell }
         });
         Ok(formatted.collect())
     }
 
-    fn run(&self, cell: Cell, pace: &mut Pace) -> Result<(), Failure> {
-        let Cell { way, bytes, channels, .. } = cell;
+    fn run(&self, cell: Figure4Cell, pace: &mut Pace) -> Result<(), Failure> {
+        let Figure4Cell { way, bytes, channels, .. } = cell;
         let content = vec![0xA5; usize::try_from(bytes).unwrap_or(0)];
         let request = Request::new(Operation::Read, bytes);
         let keys = || Keys::default().with(KEY, &[7; 32]);
@@ -267,7 +267,7 @@ fn rules(channels: usize, spec: &GateSpec) -> Vec<Rule> {
 }
 
 /// The table of the figure, and the profile.
-fn formatted(cells: &[Cell], counts: &[usize], profile: Profile, paint: Paint) -> String {
+fn formatted(cells: &[Figure4Cell], counts: &[usize], profile: Profile, paint: Paint) -> String {
     let mut table = Table::new()
         .left("REQUESTS")
         .right("SIZE")
@@ -305,13 +305,14 @@ fn formatted(cells: &[Cell], counts: &[usize], profile: Profile, paint: Paint) -
     format!("{}\n{}\n", table.render(paint, width), steps.render(paint, width))
 }
 
-fn find(cells: &[Cell], way: RequestKind, bytes: u64, channels: usize) -> f64 {
-    let same = |cell: &&Cell| (cell.way, cell.bytes, cell.channels) == (way, bytes, channels);
+fn find(cells: &[Figure4Cell], way: RequestKind, bytes: u64, channels: usize) -> f64 {
+    let same =
+        |cell: &&Figure4Cell| (cell.way, cell.bytes, cell.channels) == (way, bytes, channels);
     cells.iter().find(same).map_or(f64::NAN, |cell| cell.per_second)
 }
 
 /// The paper's claims, with the measurements.
-fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
+fn claims(cells: &[Figure4Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
     let source = ClaimSource { paper: "paio", figure: "4", world: LIVE, seed: None, seconds };
     let single = find(cells, RequestKind::Metadata, 0, 1);
     let one_processor = (processors(counts) == 1).then_some("this machine has one processor");
@@ -355,7 +356,7 @@ fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> V
 }
 
 /// Throughput with each number of channels, for requests without content.
-fn throughputs(cells: &[Cell], counts: &[usize]) -> Value {
+fn throughputs(cells: &[Figure4Cell], counts: &[usize]) -> Value {
     let named = |channels: &usize| {
         let rate = find(cells, RequestKind::Metadata, 0, *channels).round();
         (format!("operations_per_second_{channels}_channels"), json!(rate))
@@ -371,7 +372,7 @@ fn processors(counts: &[usize]) -> usize {
     counts.iter().copied().filter(|count| *count <= processors).max().unwrap_or(1)
 }
 
-fn scales(cells: &[Cell], counts: &[usize]) -> Check {
+fn scales(cells: &[Figure4Cell], counts: &[usize]) -> Check {
     let channels = processors(counts);
     let times =
         find(cells, RequestKind::Metadata, 0, channels) / find(cells, RequestKind::Metadata, 0, 1);
@@ -380,16 +381,16 @@ fn scales(cells: &[Cell], counts: &[usize]) -> Check {
 }
 
 /// The cost of a request by way and size, on one channel, in nanoseconds.
-fn sizes(cells: &[Cell]) -> Value {
+fn sizes(cells: &[Figure4Cell]) -> Value {
     let on_one = cells.iter().filter(|cell| cell.channels == 1);
-    let named = |cell: &Cell| {
+    let named = |cell: &Figure4Cell| {
         let name = format!("{}_{}_bytes_ns", cell.way.title(), cell.bytes);
         (name, json!(1e9 / cell.per_second))
     };
     on_one.map(named).collect::<Map<String, Value>>().into()
 }
 
-fn same_cost(cells: &[Cell]) -> Vec<Check> {
+fn same_cost(cells: &[Figure4Cell]) -> Vec<Check> {
     let largest = SIZES[SIZES.len() - 1];
     let percent = |way, bytes| 100.0 * find(cells, way, bytes, 1) / find(cells, way, largest, 1);
     let check = |way: RequestKind| {
@@ -406,10 +407,10 @@ mod tests {
     use super::*;
     use crate::experiment::verdict::{Verdict, judge};
 
-    fn cells(at: impl Fn(RequestKind, u64, usize) -> f64) -> Vec<Cell> {
+    fn cells(at: impl Fn(RequestKind, u64, usize) -> f64) -> Vec<Figure4Cell> {
         let all = RequestKind::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
         all.flat_map(|(way, bytes)| [1, 2, 4].map(|channels| (way, bytes, channels)))
-            .map(|(way, bytes, channels)| Cell {
+            .map(|(way, bytes, channels)| Figure4Cell {
                 way,
                 bytes,
                 channels,
@@ -424,7 +425,7 @@ mod tests {
             RequestKind::Transformed => 1e6 / (1 + bytes) as f64,
             RequestKind::Metadata | RequestKind::Content => 4e7,
         });
-        let verdict = |cells: &[Cell]| judge(&same_cost(cells)).verdict;
+        let verdict = |cells: &[Figure4Cell]| judge(&same_cost(cells)).verdict;
         assert_eq!(verdict(&constant), Verdict::Reproduced);
         let growing = cells(|_, bytes, _| if bytes > 4096 { 3e7 } else { 4e7 });
         assert_eq!(verdict(&growing), Verdict::Differs);

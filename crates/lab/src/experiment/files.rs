@@ -40,7 +40,7 @@ impl Files {
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         let needed = needed_mib(names.len());
-        scratch::check_room(parent, needed, OPTION)?;
+        scratch::check_space(parent, needed, OPTION)?;
         let fail = |error: io::Error| {
             let path = parent.display();
             Failure::new(Code::Failure, format!("cannot write test files in {path}"))

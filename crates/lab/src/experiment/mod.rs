@@ -261,12 +261,12 @@ impl Bench {
                 tidegate_console::amounts::plural(machine.cores as u64, "core"),
             ));
         }
-        let scratch = Scratch::with_room(SCRATCH_MIB)?;
+        let scratch = Scratch::with_space(SCRATCH_MIB)?;
         // The kernel would write a build's output to the disk while the demo measures it.
         rustix::fs::sync();
         let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
         let files = Files::write(&options.directory, &names, &interrupt)?;
-        let reader = Reader { files: &files, scratch: &scratch, interrupt: &interrupt };
+        let reader = DiskReader { files: &files, scratch: &scratch, interrupt: &interrupt };
         let measured = reader.read_for(PROBE, BLOCK, None)?;
         let probe = format!("The disk reads {} by itself.", Mib(measured));
         let mut plan = ExperimentPlan::new(measured, options.seconds);
@@ -291,13 +291,13 @@ impl Bench {
 }
 
 /// Measures the disk.
-struct Reader<'a> {
+struct DiskReader<'a> {
     files: &'a Files,
     scratch: &'a Scratch,
     interrupt: &'a Interrupt,
 }
 
-impl Reader<'_> {
+impl DiskReader<'_> {
     /// How fast the disk reads for four jobs with requests of `block` bytes, in a control group if
     /// one is named.
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {

@@ -264,7 +264,7 @@ macro_rules! seeded {
     };
 }
 
-seeded!(bricks::Scenario, cluster::Scenario, dtm::DtmPlan, e2e::Scenario);
+seeded!(bricks::DsfqScenario, cluster::Scenario, dtm::DtmPlan, e2e::Scenario);
 seeded!(one_sided::Scenario, one_sided::nodes::OneSidedClusterScenario);
 
 /// Another seed for all of them. Where a figure counts several runs together, seeds are as far

@@ -27,7 +27,7 @@ const TOLERANCE: f64 = 0.001;
 
 /// A line of the table.
 #[derive(Debug, Deserialize)]
-struct Recorded {
+struct RecordedRow {
     paper: String,
     figure: String,
     claim: String,
@@ -36,13 +36,14 @@ struct Recorded {
 }
 
 /// Claims of a figure of a paper, by their text.
-type RecordedClaims = BTreeMap<(String, String, String), Recorded>;
+type RecordedClaims = BTreeMap<(String, String, String), RecordedRow>;
 
 fn table() -> &'static RecordedClaims {
     static ALL: OnceLock<RecordedClaims> = OnceLock::new();
     ALL.get_or_init(|| {
-        let read = |line| serde_json::from_str::<Recorded>(line).expect("a test reads every line");
-        let key = |one: &Recorded| (one.paper.clone(), one.figure.clone(), one.claim.clone());
+        let read =
+            |line| serde_json::from_str::<RecordedRow>(line).expect("a test reads every line");
+        let key = |one: &RecordedRow| (one.paper.clone(), one.figure.clone(), one.claim.clone());
         TABLE.lines().map(read).map(|one| (key(&one), one)).collect()
     })
 }

@@ -20,7 +20,7 @@ fn free_mib(directory: &Path) -> Option<u64> {
 }
 
 /// Refuses a directory with less room than `needed` MiB; `option` names another one.
-pub(crate) fn check_room(directory: &Path, needed: u64, option: &str) -> Result<(), Failure> {
+pub(crate) fn check_space(directory: &Path, needed: u64, option: &str) -> Result<(), Failure> {
     let Some(free) = free_mib(directory).filter(|free| *free < needed) else { return Ok(()) };
     let path = directory.display();
     let failure =
@@ -48,8 +48,8 @@ impl Scratch {
     }
 
     /// A new directory for files of up to `needed` MiB together.
-    pub(crate) fn with_room(needed: u64) -> Result<Self, Failure> {
-        check_room(&std::env::temp_dir(), needed, OPTION)?;
+    pub(crate) fn with_space(needed: u64) -> Result<Self, Failure> {
+        check_space(&std::env::temp_dir(), needed, OPTION)?;
         Self::new()
     }
 
@@ -84,11 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_without_room_is_refused_before_anything_is_written() {
+    fn a_directory_without_space_is_refused_before_anything_is_written() {
         let directory = std::env::temp_dir();
-        assert!(check_room(&directory, 0, OPTION).is_ok());
-        let refused = check_room(&directory, u64::MAX, OPTION).unwrap_err().to_string();
+        assert!(check_space(&directory, 0, OPTION).is_ok());
+        let refused = check_space(&directory, u64::MAX, OPTION).unwrap_err().to_string();
         assert!(refused.contains("has room for") && refused.contains("MiB"), "{refused}");
-        assert!(check_room(Path::new("/nonexistent"), u64::MAX, OPTION).is_ok(), "it is not known");
+        assert!(
+            check_space(Path::new("/nonexistent"), u64::MAX, OPTION).is_ok(),
+            "it is not known"
+        );
     }
 }

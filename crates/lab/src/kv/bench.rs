@@ -11,7 +11,7 @@ use tidegate_stage::memory::{Settings, VALUE_MAX};
 use super::client::{self, ClientWork};
 use super::processes::{ClientProcesses, ended};
 use super::report::{KvReport, ReportRow, Sum};
-use super::wish::{Division, Pattern, Wish};
+use super::wish::{RequestPattern, ReservationDivision, Wish};
 use crate::load;
 use crate::load::schedule::{Choice, Zipf};
 use tidegate_console::command_line::Common;
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Divide one --reservation between all clients; by default each has it whole
     #[arg(long, value_enum, value_name = "KIND", env = "TIDEGATE_DIVIDE", hide_env_values = true)]
     #[arg(requires = "reservation")]
-    divide: Option<Division>,
+    divide: Option<ReservationDivision>,
 
     /// A client's demand, like "5k iops", counted over a period; by default as much as it can get.
     /// Requests not begun when a period ends are dropped. Repeated, likewise
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// When it asks for that
     #[arg(long, value_enum, default_value = "burst", env = "TIDEGATE_PATTERN")]
     #[arg(value_name = "KIND", hide_env_values = true)]
-    pattern: Pattern,
+    pattern: RequestPattern,
 
     #[arg(long, visible_alias = "seconds", value_name = "SPAN", help = load::DURATION_HELP)]
     #[arg(env = "TIDEGATE_SECONDS", hide_env_values = true)]

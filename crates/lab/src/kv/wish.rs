@@ -7,7 +7,7 @@ use tidegate_stage::memory::Period;
 
 /// When a client asks for what it wants of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Pattern {
+pub(crate) enum RequestPattern {
     /// All of it at the beginning of a period.
     #[default]
     Burst,
@@ -17,7 +17,7 @@ pub(crate) enum Pattern {
 
 /// How clients divide a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Division {
+pub(super) enum ReservationDivision {
     /// Equally.
     Uniform,
     /// By Zipf's distribution with exponent 0.6, two clients after the other alike, as in the
@@ -29,7 +29,7 @@ pub(super) enum Division {
 const EXPONENT: f64 = 0.6;
 const ALIKE: u64 = 2;
 
-impl Division {
+impl ReservationDivision {
     /// The part of `all` that the client with number `client` of `clients` has.
     pub(super) fn part(self, all: Iops, client: u64, clients: u64) -> Iops {
         let weight = |client: u64| match self {
@@ -47,7 +47,7 @@ impl Division {
 pub(super) struct Wish {
     /// Operations per second, counted over a period; without it, as many as can be.
     pub(super) demand: Option<Iops>,
-    pub(super) pattern: Pattern,
+    pub(super) pattern: RequestPattern,
     /// Which client it is, of how many: those that ask at equal distances do not all do so at the
     /// same moments.
     pub(super) share: [u64; 2],
@@ -90,7 +90,7 @@ impl Wanted {
     pub(super) fn due(&self) -> Option<Time> {
         let Wish { demand, pattern, share: [number, of] } = self.wish;
         let after = match (pattern, demand) {
-            (Pattern::Constant, Some(_)) => {
+            (RequestPattern::Constant, Some(_)) => {
                 // The first of each client is a part of a distance later than that of another.
                 let parts = u128::from(self.begun) * u128::from(of) + u128::from(number);
                 let all = u128::from(self.count.max(1)) * u128::from(of);
@@ -105,8 +105,8 @@ impl Wanted {
     pub(super) fn unmet(&self, now: Time) -> Option<u64> {
         let due = match (self.wish.pattern, self.wish.demand) {
             (_, None) => return None,
-            (Pattern::Burst, Some(_)) => self.count,
-            (Pattern::Constant, Some(_)) => {
+            (RequestPattern::Burst, Some(_)) => self.count,
+            (RequestPattern::Constant, Some(_)) => {
                 let passed = now.since(self.period.begun).0.min(self.period.length.0);
                 let due = u128::from(self.count) * u128::from(passed);
                 u64::try_from(due / u128::from(self.period.length.0.max(1))).unwrap_or(u64::MAX)
@@ -127,7 +127,7 @@ mod tests {
 
     const PERIOD: Period = Period { epoch: 7, begun: Time(5_000), length: Span(1_000) };
 
-    fn dues(demand: Option<Iops>, pattern: Pattern, number: u64) -> Vec<u64> {
+    fn dues(demand: Option<Iops>, pattern: RequestPattern, number: u64) -> Vec<u64> {
         let mut wanted = Wish { demand, pattern, share: [number, 2] }.of(PERIOD);
         let next = || {
             let due = wanted.due()?;
@@ -140,11 +140,11 @@ mod tests {
     #[test]
     fn what_is_wanted_is_due_at_once_or_at_distances() {
         let four = Some(Iops(4_000_000));
-        assert_eq!(dues(four, Pattern::Burst, 1), [5_000; 4]);
-        assert_eq!(dues(four, Pattern::Constant, 0), [5_000, 5_250, 5_500, 5_750]);
-        assert_eq!(dues(four, Pattern::Constant, 1), [5_125, 5_375, 5_625, 5_875]);
-        assert_eq!(dues(None, Pattern::Constant, 1), [5_000; 5]);
-        assert!(dues(Some(Iops(0)), Pattern::Constant, 0).is_empty());
+        assert_eq!(dues(four, RequestPattern::Burst, 1), [5_000; 4]);
+        assert_eq!(dues(four, RequestPattern::Constant, 0), [5_000, 5_250, 5_500, 5_750]);
+        assert_eq!(dues(four, RequestPattern::Constant, 1), [5_125, 5_375, 5_625, 5_875]);
+        assert_eq!(dues(None, RequestPattern::Constant, 1), [5_000; 5]);
+        assert!(dues(Some(Iops(0)), RequestPattern::Constant, 0).is_empty());
     }
 
     #[test]
@@ -156,18 +156,20 @@ mod tests {
         };
         let four =
             |pattern| [5_000, 5_500, 9_000].map(|at| unmet(Some(Iops(4_000_000)), pattern, at));
-        assert_eq!(four(Pattern::Burst), [Some(3); 3]);
-        assert_eq!(four(Pattern::Constant), [0, 1, 3].map(Some));
-        assert_eq!(unmet(None, Pattern::Burst, 5_500), None);
+        assert_eq!(four(RequestPattern::Burst), [Some(3); 3]);
+        assert_eq!(four(RequestPattern::Constant), [0, 1, 3].map(Some));
+        assert_eq!(unmet(None, RequestPattern::Burst, 5_500), None);
     }
 
     #[test]
     fn a_reservation_is_divided_as_the_papers_is() {
-        let part = |division: Division, client| division.part(Iops(1_413_000), client, 10).0;
-        let zipf: Vec<u64> = (0..10).map(|client| part(Division::Zipf, client)).collect();
+        let part =
+            |division: ReservationDivision, client| division.part(Iops(1_413_000), client, 10).0;
+        let zipf: Vec<u64> =
+            (0..10).map(|client| part(ReservationDivision::Zipf, client)).collect();
         assert_eq!(zipf[..4], [236_047, 236_047, 155_733, 155_733]);
         assert_eq!(zipf[9], 89_870);
         assert!(zipf.iter().sum::<u64>() <= 1_413_000);
-        assert_eq!(part(Division::Uniform, 3), 141_300);
+        assert_eq!(part(ReservationDivision::Uniform, 3), 141_300);
     }
 }

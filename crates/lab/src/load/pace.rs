@@ -48,13 +48,13 @@ pub(crate) struct Pace {
     drive: Drive,
     window: Window,
     /// By slot.
-    in_flight: Vec<Option<InFlight>>,
+    in_flight: Vec<Option<SentRequest>>,
     free: Vec<u32>,
     stats: LoadStats,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
+struct SentRequest {
     due: Time,
     sent: Time,
     kind: Direction,
@@ -127,7 +127,7 @@ impl Pace {
             Drive::Closed => now,
         };
         let slot = self.free.pop().expect("a request is sent only if there is room");
-        self.in_flight[slot as usize] = Some(InFlight { due, sent: now, kind });
+        self.in_flight[slot as usize] = Some(SentRequest { due, sent: now, kind });
         slot
     }
 

@@ -11,7 +11,7 @@ use tidegate_sim::workload::{IoRequest, Load, Replay, Source, WorkloadPlan};
 pub type Input = Box<dyn BufRead>;
 
 /// Opens a recording by the name that the scenario has for it.
-pub(super) type Open<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
+pub(super) type OpenRecording<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
 
 /// Where requests come from.
 pub(super) enum RequestSource {
@@ -25,7 +25,7 @@ impl RequestSource {
         plan: &WorkloadPlan,
         seed: u64,
         number: u64,
-        open: &mut Open<'_>,
+        open: &mut OpenRecording<'_>,
     ) -> Result<Self, ScenarioError> {
         let Load::Trace(recording) = &plan.load else {
             return Ok(Self::Made(Box::new(plan.source(seed, number))));

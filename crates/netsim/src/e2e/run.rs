@@ -14,7 +14,7 @@ use tidegate_model::Span;
 
 use super::outcome::E2eReport;
 pub use super::request_source::Input;
-use super::request_source::Open;
+use super::request_source::OpenRecording;
 use super::scenario::Scenario;
 use super::simulation::{E2eEvent, E2eSim};
 use tidegate_sim::event::{EventQueue, Events, Heap};
@@ -57,7 +57,7 @@ pub struct E2eProgress {
 /// ```
 pub struct Run<'a> {
     scenario: &'a Scenario,
-    open: Open<'a>,
+    open: OpenRecording<'a>,
     with_ports: bool,
 }
 

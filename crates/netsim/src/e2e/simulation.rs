@@ -13,7 +13,7 @@ use super::command::MessageKind;
 use super::hops::Hops;
 use super::outcome::{E2eReport, Egress, Moment, ServiceReport};
 use super::promises::{Links, ShareGroup};
-use super::request_source::{Open, RequestSource};
+use super::request_source::{OpenRecording, RequestSource};
 use super::scenario::{Application, REQUESTS_MAX, Scenario};
 use super::server::{self, SimServer, Wanted};
 use crate::net::packet::{FlowId, Packet};
@@ -160,7 +160,7 @@ pub(super) struct Exchange {
 impl<'a, Q: EventQueue<E2eEvent> + Default> E2eSim<'a, Q> {
     pub(super) fn new(
         scenario: &'a Scenario,
-        mut open: Open<'_>,
+        mut open: OpenRecording<'_>,
         with_ports: bool,
     ) -> Result<Self, ScenarioError> {
         scenario.check()?;

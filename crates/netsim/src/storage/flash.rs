@@ -46,7 +46,7 @@ pub(super) enum ChipWork {
 
 /// On whose behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum OperationOwner {
     /// A command, by its slot.
     Command(u32),
     /// The cache: so many sectors of a page of the drive.
@@ -60,7 +60,7 @@ pub(super) enum Owner {
 pub(super) struct Operation {
     pub(super) work: ChipWork,
     pub(super) class: Class,
-    pub(super) owner: Owner,
+    pub(super) owner: OperationOwner,
     /// Of all planes.
     pub(super) plane: u32,
     /// The logical page in the plane.

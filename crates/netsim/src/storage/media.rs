@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::{Class, Portion};
 
-use super::flash::{ChipWork, Flash, FlashEvent, Operation, Owner};
+use super::flash::{ChipWork, Flash, FlashEvent, Operation, OperationOwner};
 use super::parameters::Parameters;
 use super::plane::{Plane, Writer};
 use tidegate_sim::rng::Stream;
@@ -29,7 +29,7 @@ pub(super) struct PageAccess {
     pub(super) page: u32,
     pub(super) bytes: u32,
     pub(super) class: Class,
-    pub(super) owner: Owner,
+    pub(super) owner: OperationOwner,
 }
 
 /// A plane and what is going on in it.
@@ -174,7 +174,7 @@ impl Media {
         now: Picoseconds,
         event: FlashEvent,
         later: &mut impl FnMut(Picoseconds, FlashEvent),
-    ) -> Option<Owner> {
+    ) -> Option<OperationOwner> {
         let operation = self.flash.on_event(now, event, later)?;
         let Operation { work, plane, page, physical, owner, .. } = operation;
         let state = &mut self.plane_states[plane as usize].plane;
@@ -266,7 +266,7 @@ impl Media {
 
 /// Something that cleaning does.
 const fn cleaning(work: ChipWork, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
-    let (class, owner) = (Class::Low, Owner::Cleaning);
+    let (class, owner) = (Class::Low, OperationOwner::Cleaning);
     Operation { work, class, owner, plane, page, physical, bytes }
 }
 
@@ -308,11 +308,14 @@ mod tests {
     }
 
     fn access(page: u32) -> PageAccess {
-        PageAccess { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
+        PageAccess { page, bytes: 8_192, class: Class::High, owner: OperationOwner::Command(page) }
     }
 
     /// Runs all events. Returns the finished owners, in order, and the time of the last event.
-    fn finish(media: &mut Media, events: &mut Events<FlashEvent>) -> (Vec<Owner>, Picoseconds) {
+    fn finish(
+        media: &mut Media,
+        events: &mut Events<FlashEvent>,
+    ) -> (Vec<OperationOwner>, Picoseconds) {
         let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
         while let Some((now, event)) = events.pop() {
             order.extend(media.on_event(now, event, &mut |at, event| events.push(at, event)));
@@ -328,7 +331,7 @@ mod tests {
         media.write(Picoseconds::ZERO, access(1), &mut later);
         media.write(Picoseconds::ZERO, access(2), &mut later);
         media.read(Picoseconds::ZERO, access(3), &mut later);
-        assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(Owner::Command));
+        assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(OperationOwner::Command));
     }
 
     /// A host's write to a page that cleaning moves wins over the move. All pages are written, then

@@ -36,7 +36,7 @@ use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};
 
 use super::cache::{Cache, Leaving, Taken, Write};
-use super::flash::{self, ChipWork, Owner};
+use super::flash::{self, ChipWork, OperationOwner};
 use super::link::HostLink;
 use super::media::{Media, PageAccess};
 use super::parameters::{Parameters, SECTOR};
@@ -273,12 +273,12 @@ impl Ssd {
                     later(at, SsdEvent(EventKind::Flash(event)));
                 });
                 match done {
-                    Some(Owner::Command(slot)) => self.page_done(now, slot, later),
-                    Some(Owner::Cache { page, sectors }) => {
+                    Some(OperationOwner::Command(slot)) => self.page_done(now, slot, later),
+                    Some(OperationOwner::Cache { page, sectors }) => {
                         self.cache.programmed(page, sectors);
                         self.take_over(now, later);
                     }
-                    Some(Owner::Cleaning) | None => {}
+                    Some(OperationOwner::Cleaning) | None => {}
                 }
             }
             EventKind::Complete(slot) => {
@@ -313,7 +313,7 @@ impl Ssd {
                 continue;
             }
             let bytes = sectors.count_ones() * SECTOR;
-            let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
+            let access = PageAccess { page, bytes, class, owner: OperationOwner::Command(slot) };
             self.media
                 .read(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));
         }
@@ -332,7 +332,7 @@ impl Ssd {
                 continue;
             }
             let bytes = sectors.count_ones() * SECTOR;
-            let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
+            let access = PageAccess { page, bytes, class, owner: OperationOwner::Command(slot) };
             self.media
                 .write(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));
         }
@@ -360,7 +360,7 @@ impl Ssd {
     ) {
         let Leaving { page, class, sectors } = leaving;
         let sectors = sectors.count_ones();
-        let owner = Owner::Cache { page, sectors };
+        let owner = OperationOwner::Cache { page, sectors };
         let access = PageAccess { page, bytes: sectors * SECTOR, class, owner };
         self.media
             .write(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));

@@ -76,14 +76,14 @@ impl Speed {
 
 /// The bound on a flow's sending: a window or a rate.
 #[derive(Clone, Debug)]
-pub(super) enum Control {
+pub(super) enum FlowControl {
     /// A bound on the bytes under way.
     Window(Window<Depth>),
     /// A bound on the rate, and the time from which the next packet may go.
     Rate { speed: Speed, free_at: Picoseconds },
 }
 
-impl Control {
+impl FlowControl {
     /// The quality factor of its congestion control now; one where it has none.
     pub(super) fn factor(&self) -> f64 {
         match self {

@@ -46,7 +46,7 @@ pub(super) struct AnswerPolicy {
 
 /// The content of an answer beside its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct AnswerContent {
     /// The first byte that is missing.
     pub(super) sequence: u64,
     /// How many bytes after it the packet begins that is answered; zero if it is in order.
@@ -109,7 +109,7 @@ impl Inbox {
 
     /// A packet has arrived. Returns the answers: at most the one that was put off, and then this
     /// one.
-    pub(super) fn on_packet(&mut self, packet: &Packet, now: Time) -> [Option<Answer>; 2] {
+    pub(super) fn on_packet(&mut self, packet: &Packet, now: Time) -> [Option<AnswerContent>; 2] {
         let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.payload));
         if start == self.next {
             // The answer that was put off is for earlier packets, and not for this packet.
@@ -133,7 +133,7 @@ impl Inbox {
 
     /// A packet has arrived that was the next, marked as those before it. Its answer, if that is
     /// not put off.
-    fn on_order(&mut self, packet: &Packet, was_gap: bool, now: Time) -> Option<Answer> {
+    fn on_order(&mut self, packet: &Packet, was_gap: bool, now: Time) -> Option<AnswerContent> {
         self.count += 1;
         let at_end = || self.answer_policy.at_ends && self.ends_at(self.next);
         if was_gap || self.count >= self.answer_policy.every || at_end() {
@@ -153,13 +153,13 @@ impl Inbox {
     }
 
     /// The answer to a packet, by what has arrived by now.
-    fn answer(&self, packet: &Packet) -> Answer {
+    fn answer(&self, packet: &Packet) -> AnswerContent {
         let ahead = packet.sequence.saturating_sub(self.next) as u32;
-        Answer { sequence: self.next, ahead, sent: packet.sent, mark: packet.mark }
+        AnswerContent { sequence: self.next, ahead, sent: packet.sent, mark: packet.mark }
     }
 
     /// Returns the answer that was put off, if any.
-    fn flush(&mut self) -> Option<Answer> {
+    fn flush(&mut self) -> Option<AnswerContent> {
         self.count = 0;
         let packet = self.put_off.take()?;
         Some(self.answer(&packet))
@@ -172,7 +172,7 @@ impl Inbox {
     }
 
     /// The time has come for what was put off, or not yet.
-    pub(super) fn on_alarm(&mut self, now: Picoseconds) -> Option<Answer> {
+    pub(super) fn on_alarm(&mut self, now: Picoseconds) -> Option<AnswerContent> {
         self.alarm.ring(now);
         if Picoseconds::from(self.deadline) <= now { self.flush() } else { None }
     }
@@ -243,7 +243,9 @@ mod tests {
     }
 
     /// Answers, as the first missing byte, how far ahead, and whether marked.
-    fn answers_of(answers: impl IntoIterator<Item = Option<Answer>>) -> Vec<(u64, u32, bool)> {
+    fn answers_of(
+        answers: impl IntoIterator<Item = Option<AnswerContent>>,
+    ) -> Vec<(u64, u32, bool)> {
         let answers = answers.into_iter().flatten();
         answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()
     }

@@ -29,7 +29,7 @@ use tidegate_algo::congestion::dctcp::Ack;
 use tidegate_algo::congestion::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
 
-use super::cc::{Control, Depth, time};
+use super::cc::{Depth, FlowControl, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
 use super::{FlowEvent, FlowMessage, FlowParameters, Out, What};
@@ -43,7 +43,7 @@ const DOUBLINGS_MAX: u32 = 6;
 /// The sending end.
 #[derive(Debug)]
 pub(super) struct Sender {
-    control: Control,
+    control: FlowControl,
     repeat: Repeat,
     outbox: Outbox,
     /// Bytes of all messages so far.
@@ -115,7 +115,7 @@ impl Trip {
 }
 
 impl Sender {
-    pub(super) const fn new(control: Control, repeat: Repeat, timeout: Span) -> Self {
+    pub(super) const fn new(control: FlowControl, repeat: Repeat, timeout: Span) -> Self {
         let trip = Trip { least: timeout, smoothed: None, deviation: 0, doublings: 0 };
         Self {
             control,
@@ -135,11 +135,11 @@ impl Sender {
         }
     }
 
-    pub(super) const fn control(&self) -> &Control {
+    pub(super) const fn control(&self) -> &FlowControl {
         &self.control
     }
 
-    pub(super) const fn control_mut(&mut self) -> &mut Control {
+    pub(super) const fn control_mut(&mut self) -> &mut FlowControl {
         &mut self.control
     }
 
@@ -190,7 +190,7 @@ impl Sender {
         if self.recovery.is_some_and(|end| acknowledged >= end) {
             self.recovery = None;
         }
-        if let Control::Window(window) = &mut self.control {
+        if let FlowControl::Window(window) = &mut self.control {
             window.on_ack(&Ack {
                 now: now.time(),
                 delivered: news.delivered,
@@ -219,7 +219,7 @@ impl Sender {
         parameters: &FlowParameters,
         out: &mut impl Out,
     ) {
-        if let Control::Rate { speed, .. } = &mut self.control {
+        if let FlowControl::Rate { speed, .. } = &mut self.control {
             speed.on_notification(now.time());
             self.set_period(now, parameters, out);
         }
@@ -243,7 +243,7 @@ impl Sender {
             What::Pace => self.is_paced = false,
             What::Period => {
                 self.period.ring(now);
-                if let Control::Rate { speed, .. } = &mut self.control {
+                if let FlowControl::Rate { speed, .. } = &mut self.control {
                     speed.on_timer(now.time());
                     self.set_period(now, parameters, out);
                 }
@@ -259,14 +259,14 @@ impl Sender {
         self.deadline = Time::MAX;
         self.counts.timeouts += 1;
         self.trip.doublings = (self.trip.doublings + 1).min(DOUBLINGS_MAX);
-        if let Control::Window(window) = &mut self.control {
+        if let FlowControl::Window(window) = &mut self.control {
             window.on_timeout();
         }
     }
 
     /// Puts the timer of the rate into the queue of events, if it is not there.
     fn set_period(&mut self, now: Picoseconds, parameters: &FlowParameters, out: &mut impl Out) {
-        if let Control::Rate { speed, .. } = &self.control
+        if let FlowControl::Rate { speed, .. } = &self.control
             && let Some(due) = speed.limiter().due()
             && let Some(at) = self.period.set(now, due)
         {
@@ -278,7 +278,7 @@ impl Sender {
     fn set_work(&mut self, acknowledged: u64) {
         let message = self.messages.front();
         let left = |message: &PendingMessage| message.end - acknowledged;
-        if let Control::Window(window) = &mut self.control
+        if let FlowControl::Window(window) = &mut self.control
             && let Depth::Deadline(cc) = window.control_mut()
         {
             cc.set(message.and_then(|message| {
@@ -328,8 +328,8 @@ impl Sender {
     fn unsent(&mut self, parameters: &FlowParameters) -> Option<u16> {
         let next = self.outbox.next();
         let end = match &self.control {
-            Control::Window(_) => self.written,
-            Control::Rate { .. } => {
+            FlowControl::Window(_) => self.written,
+            FlowControl::Rate { .. } => {
                 while self.messages.get(self.current).is_some_and(|message| message.end <= next) {
                     self.current += 1;
                 }
@@ -349,14 +349,14 @@ impl Sender {
         out: &mut impl Out,
     ) -> bool {
         match &self.control {
-            Control::Window(window) => {
+            FlowControl::Window(window) => {
                 let in_flight = self.outbox.in_flight();
                 // A window is a segment at least: where nothing is under way, one packet may go.
                 let may = in_flight + u64::from(bytes) <= window.bytes();
                 self.is_limited = !may;
                 may
             }
-            Control::Rate { free_at, .. } => {
+            FlowControl::Rate { free_at, .. } => {
                 let may = *free_at <= now;
                 if !may && !self.is_paced {
                     self.is_paced = true;
@@ -382,7 +382,7 @@ impl Sender {
             self.outbox.send(now, bytes)
         };
         let wire = bytes + parameters.sizes.headers;
-        if let Control::Rate { speed, free_at } = &mut self.control {
+        if let FlowControl::Rate { speed, free_at } = &mut self.control {
             *free_at = now.after(time(wire, speed.limiter().rate()));
             speed.on_sent(now.time(), u64::from(bytes));
         }
@@ -398,7 +398,7 @@ impl Sender {
             class: parameters.class,
             mark: Mark::Clear,
         });
-        if let Control::Rate { free_at, .. } = &mut self.control {
+        if let FlowControl::Rate { free_at, .. } = &mut self.control {
             *free_at = (*free_at).max(out.nic_free_at(parameters.path.there));
         }
     }

@@ -39,7 +39,7 @@ use tidegate_fabric::service::{Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Stream};
 use tidegate_model::PartNumber;
 
-use self::link::{Input, MemcachedLink};
+use self::link::{MemcachedLink, ReplyBuffer};
 pub(crate) use self::worker_line::WorkerLine;
 use super::{Engine, Owner, Sink, Work};
 use crate::mutex::lock;
@@ -261,7 +261,7 @@ impl RelayState {
 
     /// Runs until the connection fails, which is an error, or has to end.
     fn serve(&self, link: &MemcachedLink, mut reactor: Reactor<()>) -> io::Result<()> {
-        let (mut input, mut silences) = (Input::default(), 0);
+        let (mut input, mut silences) = (ReplyBuffer::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
         let (mut has_received, mut interest) = (false, Interest::READ);
         let mut inspected = Clock::start();

@@ -41,7 +41,7 @@ pub(crate) struct Ring {
 struct RingState {
     ring: IoUring,
     /// The thread that holds this lock may put entries into the ring.
-    slots: Mutex<Slots>,
+    slots: Mutex<RingSlots>,
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
     pool: ThreadPool,
@@ -54,13 +54,13 @@ struct RingState {
 
 /// Work whose buffers the kernel uses, by the number that its entry has.
 #[derive(Default)]
-struct Slots {
+struct RingSlots {
     work: Vec<Option<Work>>,
     free: Vec<usize>,
     is_ending: bool,
 }
 
-impl Slots {
+impl RingSlots {
     fn is_empty(&self) -> bool {
         self.free.len() == self.work.len()
     }
@@ -73,7 +73,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for RingSlots {
     /// The kernel may still write to these, if their thread has ended before its time.
     fn drop(&mut self) {
         self.work.drain(..).for_each(mem::forget);
@@ -170,7 +170,7 @@ impl Engine for Ring {
 impl RingState {
     /// Puts one transfer into the ring; returns the work if the ring is full.
     #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
-    fn push(&self, slots: &mut Slots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
+    fn push(&self, slots: &mut RingSlots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
         let length = work.body.job.length as usize;
         if transfer.is_write && work.body.job.buffer.len() != length {
             return Err(work);

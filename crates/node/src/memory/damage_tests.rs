@@ -172,7 +172,7 @@ impl Client {
     }
 
     /// Whether a value can be stored.
-    fn has_room(&self) -> bool {
+    fn has_headroom(&self) -> bool {
         let rest = Span(200_000_000);
         let settings = kv::ClientSettings {
             outstanding: 1,
@@ -352,7 +352,7 @@ fn a_store_that_came_back_full_of_lost_blocks_can_be_written_again() {
     assert_eq!(client.damage_until_reported(|_| ()).0, Some(ToClient::Moving));
     drop(client);
     let (client, deadline) = (bed.come(), Instant::now() + PATIENCE);
-    while !client.has_room() {
+    while !client.has_headroom() {
         assert!(deadline > Instant::now(), "no block comes back");
         std::thread::yield_now();
     }

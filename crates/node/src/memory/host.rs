@@ -107,7 +107,7 @@ struct HostState {
     /// The clients with their session slots, and the promises to tenants.
     share_agent: ShareAgent,
     /// The memory of this node's earlier incarnation, which a client may return.
-    former: Option<Identity>,
+    former: Option<MemoryIdentity>,
     /// Session slots of the earlier incarnation, whose clients have not reconnected yet.
     orphans: BTreeSet<SessionSlot>,
     /// Whether the node's own RNIC has lost the memory.
@@ -164,7 +164,7 @@ impl Host {
         let monitor = monitor((&node, rules), rnic.as_ref(), &region, clock.now())?;
         let share_agent = ShareAgent::new(SessionRegistry::new(node.period, node.client));
         // Only the node has memory behind an RNIC, so no client can return it.
-        let former = if rnic.is_some() { None } else { Identity::noted(&note) };
+        let former = if rnic.is_some() { None } else { MemoryIdentity::noted(&note) };
         let orphans = BTreeSet::new();
         let sweeper = sweeper(&node, rnic.as_ref(), &region, true)?;
         let inspector = Inspector::new(&node, &region).map_err(StartError::Store)?;
@@ -198,7 +198,7 @@ impl Host {
     /// If it is, and cannot be used.
     pub(super) fn adopt(&self, file: OwnedFd) -> Result<bool, StartError> {
         let mut inner = lock(&self.inner);
-        if inner.former.is_none() || Identity::of(&file)? != inner.former {
+        if inner.former.is_none() || MemoryIdentity::of(&file)? != inner.former {
             return Ok(false);
         }
         let region = Arc::new(Region::from_fd(file)?);
@@ -211,7 +211,7 @@ impl Host {
         }
         let sweeper = sweeper(&self.node, None, &region, false)?;
         let mut inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
-        let damaged = inspector.look_over_store();
+        let damaged = inspector.inspect_store();
         let monitor = monitor((&self.node, self.rules), None, &region, self.clock.now())?;
         let damaged = damaged.or((!monitor.is_feasible()).then_some(Structure::Grants));
         if let Some(structure) = damaged {
@@ -237,7 +237,7 @@ impl Host {
         }
         let mut inner = lock(&self.inner);
         inner.former = None;
-        let noted = Identity::of(&*inner.region)
+        let noted = MemoryIdentity::of(&*inner.region)
             .and_then(|identity| identity.map_or(Ok(()), |identity| identity.note(&self.note)));
         if let Err(error) = noted {
             let path = self.note.display();
@@ -563,9 +563,9 @@ fn set_left(region: &Arc<Region>, is_left: bool) {
 
 /// The identity of the memory, unique on this machine since it was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity(String);
+struct MemoryIdentity(String);
 
-impl Identity {
+impl MemoryIdentity {
     fn of(file: impl AsFd) -> io::Result<Option<Self>> {
         let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
             return Ok(None);

@@ -116,7 +116,7 @@ impl Inspector {
     }
 
     /// Checks the whole store, at once.
-    pub(super) fn look_over_store(&mut self) -> Option<Structure> {
+    pub(super) fn inspect_store(&mut self) -> Option<Structure> {
         let memory = &mut self.memory;
         self.store.check_all(&mut |at, into| read(memory, at, into))
     }

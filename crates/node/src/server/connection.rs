@@ -23,7 +23,7 @@ use tidegate_proto::data::{
 use tidegate_proto::session::version::VersionMismatch;
 
 use super::Message;
-use super::fence::{Denied, Entered, Fences};
+use super::fence::{Entered, FenceDenied, Fences};
 
 /// Jobs in flight, of one connection. It carries the jobs of many clients, and a waiting tenant's
 /// jobs must not keep others out; so the bound is above the sum of a gateway's bounds, and only
@@ -56,7 +56,7 @@ pub(super) enum Closed {
     /// The gateway sent a malformed or invalid frame.
     Refused(String),
     /// It belongs to a process of the gateway that another one has replaced.
-    Denied(Denied),
+    Denied(FenceDenied),
     /// The gateway has lost it, and a new connection replaces or fences it.
     Replaced,
     /// The kernel reports an error.
@@ -68,7 +68,7 @@ impl fmt::Display for Closed {
         match self {
             Self::Left => f.write_str("the gateway disconnected"),
             Self::Ending => f.write_str("the node ends"),
-            Self::Refused(reason) | Self::Denied(Denied { reason, .. }) => {
+            Self::Refused(reason) | Self::Denied(FenceDenied { reason, .. }) => {
                 write!(f, "refused: {reason}")
             }
             Self::Replaced => f.write_str("a new connection of its gateway replaces it"),
@@ -482,7 +482,7 @@ impl Connection {
     /// Sends the reason, if the gateway can still receive it.
     pub(super) fn part(&mut self, reason: &Closed) {
         let reason = match reason {
-            Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) => reason.clone(),
+            Closed::Refused(reason) | Closed::Denied(FenceDenied { reason, .. }) => reason.clone(),
             // Only a process that should not run any more can still read it.
             Closed::Replaced => "another process of this gateway's name has connected".into(),
             Closed::Left | Closed::Ending | Closed::Io(_) => return,

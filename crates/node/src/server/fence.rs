@@ -78,7 +78,7 @@ pub(super) struct Entered {
 
 /// Why a connection may not enter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Denied {
+pub(super) struct FenceDenied {
     pub(super) reason: String,
     /// This is the first refusal.
     pub(super) is_new: bool,
@@ -91,7 +91,7 @@ impl Fences {
         identity: LinkIdentity,
         message_queue: Arc<MessageQueue<Message>>,
         connection: u64,
-    ) -> Result<Entered, Denied> {
+    ) -> Result<Entered, FenceDenied> {
         let mut state = lock(&self.0);
         state.admit(&identity)?;
         for entry in state.entries.iter().filter(|entry| replaces(&identity, &entry.identity)) {
@@ -168,13 +168,13 @@ impl Drop for Entered {
 
 impl FenceTable {
     /// Whether a connection may enter; records the processes that it replaces.
-    fn admit(&mut self, identity: &LinkIdentity) -> Result<(), Denied> {
+    fn admit(&mut self, identity: &LinkIdentity) -> Result<(), FenceDenied> {
         let is_stale = |entry: &FencedConnection| {
             entry.identity.is_link_of(identity) && !identity.is_later_than(&entry.identity)
         };
         if self.entries.iter().any(is_stale) {
             let reason = "a later connection of the same link is open".into();
-            return Err(Denied { reason, is_new: true });
+            return Err(FenceDenied { reason, is_new: true });
         }
         let gateway = &identity.gateway;
         let replaced = self.replaced.entry(gateway.clone()).or_default();
@@ -190,7 +190,7 @@ impl FenceTable {
                  stop one of them, or give each a name of its own"
             );
             let was_reported = std::mem::replace(&mut replaced[own].1, true);
-            return Err(Denied { reason, is_new: !was_reported });
+            return Err(FenceDenied { reason, is_new: !was_reported });
         }
         replaced.retain(|(process, _)| *process != identity.process);
         for other in others {
@@ -257,7 +257,7 @@ mod tests {
             Self { fences: Arc::default(), reactor: Reactor::new().unwrap() }
         }
 
-        fn enter(&self, number: u64, identity: LinkIdentity) -> Result<Entered, Denied> {
+        fn enter(&self, number: u64, identity: LinkIdentity) -> Result<Entered, FenceDenied> {
             self.fences.enter(identity, self.reactor.message_queue(), number)
         }
 

@@ -17,7 +17,7 @@ use tidegate_model::{Span, Time};
 use tidegate_proto::data::ALIVE_EVERY;
 
 use super::connection::{Closed, Connection, ConnectionSink, Remains};
-use super::fence::Denied;
+use super::fence::FenceDenied;
 use super::{Message, ServerContext};
 
 /// The listening socket. Connections count from one.
@@ -269,7 +269,7 @@ impl Worker {
     fn close(&mut self, mut connection: Connection, reason: &Closed) {
         let gateway = connection.gateway();
         match reason {
-            Closed::Left | Closed::Ending | Closed::Denied(Denied { is_new: false, .. }) => {
+            Closed::Left | Closed::Ending | Closed::Denied(FenceDenied { is_new: false, .. }) => {
                 tracing::debug!(gateway, %reason, "a gateway's connection is closed");
             }
             Closed::Replaced => {

@@ -9,7 +9,7 @@ use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Label;
 
-use super::disk::{Disk, Host};
+use super::disk::{Disk, LocalDisks};
 use super::file::{Files, Range};
 use super::label::Area;
 use super::labelled::OpenLabel;
@@ -19,7 +19,7 @@ use super::remedies;
 use super::{Medium, OpenError, Transfer, name_of};
 
 /// Parts as ranges of one file or block device. The labels are at the end of its usable space.
-pub(crate) struct Device {
+pub(crate) struct DeviceStore {
     path: PathBuf,
     files: Files,
     length: Bytes,
@@ -40,7 +40,7 @@ impl StoresErrors for DevicePart {
     }
 }
 
-impl Device {
+impl DeviceStore {
     /// The file or device at `path`, which exists and keeps its length; at most `size` of it is
     /// used.
     pub(crate) fn new(path: &Path, size: Option<Bytes>) -> io::Result<Self> {
@@ -51,7 +51,7 @@ impl Device {
         if !files.is_direct() {
             tracing::info!(path = %path.display(), "no O_DIRECT: requests use the page cache");
         }
-        let (disk, parts) = (Arc::new(Host), Parts::default());
+        let (disk, parts) = (Arc::new(LocalDisks), Parts::default());
         Ok(Self { path: path.into(), files, length, disk, parts, _lock: lock })
     }
 
@@ -116,7 +116,7 @@ impl Device {
     }
 }
 
-impl Medium for Device {
+impl Medium for DeviceStore {
     fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
         self.parts.open(part, |others| self.find(part, others))
     }

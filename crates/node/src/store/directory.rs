@@ -10,7 +10,7 @@ use tidegate_fabric::trusted::{Folder, Purpose};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Label;
 
-use super::disk::{Disk, Host};
+use super::disk::{Disk, LocalDisks};
 use super::file::{Failure, Files, Range};
 use super::label::LabelLocation;
 use super::labelled::OpenLabel;
@@ -57,7 +57,7 @@ impl Directory {
             }
             Err(error) => return Err(error),
         };
-        let (disk, parts) = (Arc::new(Host), Parts::default());
+        let (disk, parts) = (Arc::new(LocalDisks), Parts::default());
         Ok(Self { path: path.into(), fallback: None, disk, parts, lock: Mutex::new(lock) })
     }
 

@@ -47,9 +47,9 @@ pub(crate) trait Disk: Send + Sync {
 
 /// The disks of this machine.
 #[derive(Debug)]
-pub(crate) struct Host;
+pub(crate) struct LocalDisks;
 
-impl Disk for Host {
+impl Disk for LocalDisks {
     fn length(&self, path: &Path) -> io::Result<u64> {
         Ok(seek(opened(path, false)?, SeekFrom::End(0))?)
     }

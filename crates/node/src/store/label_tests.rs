@@ -9,7 +9,7 @@ use tidegate_fabric::service::Part;
 use tidegate_model::cluster::{Geometry, PartIdentity, SyncError, Uuid, VolumeStamp};
 
 use super::super::OpenError;
-use super::super::disk::{Disk, Host};
+use super::super::disk::{Disk, LocalDisks};
 use super::super::labelled::{describe, fits};
 use super::*;
 
@@ -64,7 +64,7 @@ fn the_labels_of_a_device_are_its_last_whole_mebibyte() {
         assert!(begin(too_few).unwrap_err().to_string().contains("too few"), "{too_few}");
     }
     let (_folder, area) = device(AREA + 65_536);
-    let labels = area.read(&Host).unwrap();
+    let labels = area.read(&LocalDisks).unwrap();
     assert_eq!(labels.len(), 128);
     for (slot, (location, label)) in (0..).zip(&labels) {
         assert_eq!((location.offset, label), (65_536 + slot * 8192, &None));
@@ -78,11 +78,11 @@ fn a_label_is_written_beside_its_older_copy_and_touches_no_neighbour() {
     for (location, index) in slots.iter().zip(0..) {
         let mut label = label();
         label.identity.index = index;
-        location.make(&Host, &label).unwrap();
+        location.make(&LocalDisks, &label).unwrap();
         for sequence in 2..5 {
-            location.write(&Host, &mut label).unwrap();
+            location.write(&LocalDisks, &mut label).unwrap();
             assert_eq!(label.sequence, sequence);
-            assert_eq!(location.read(&Host).unwrap(), Some(label.clone()));
+            assert_eq!(location.read(&LocalDisks).unwrap(), Some(label.clone()));
         }
         // Copies alternate: an even number is in the first block, and an odd one in the second.
         let bytes = fs::read(folder.path().join("device")).unwrap();
@@ -92,7 +92,7 @@ fn a_label_is_written_beside_its_older_copy_and_touches_no_neighbour() {
         };
         assert_eq!([copy(0), copy(1)], [4, 3]);
     }
-    let found = area.read(&Host).unwrap();
+    let found = area.read(&LocalDisks).unwrap();
     let indices = found.iter().filter_map(|(_, label)| Some(label.as_ref()?.identity.index));
     assert_eq!(indices.collect::<Vec<_>>(), [0, 1]);
     let bytes = fs::read(folder.path().join("device")).unwrap();
@@ -136,35 +136,39 @@ fn what_is_no_label_is_none_and_what_was_one_is_damaged() {
 fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let location = LabelLocation::in_directory(folder.path(), "db", 1, None);
-    assert_eq!(location.read(&Host).unwrap(), None);
+    assert_eq!(location.read(&LocalDisks).unwrap(), None);
     // The rest of an interrupted attempt does no harm.
     fs::write(folder.path().join(".db.1.label.new"), "half").unwrap();
-    location.make(&Host, &label()).unwrap();
-    assert_eq!(location.read(&Host).unwrap(), Some(label()));
+    location.make(&LocalDisks, &label()).unwrap();
+    assert_eq!(location.read(&LocalDisks).unwrap(), Some(label()));
     let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["db.1.label"]);
     fs::write(folder.path().join("db.1.label"), "short").unwrap();
-    assert_eq!(location.read(&Host).unwrap(), None, "what is cut off at its beginning is no label");
+    assert_eq!(
+        location.read(&LocalDisks).unwrap(),
+        None,
+        "what is cut off at its beginning is no label"
+    );
 }
 
 /// A machine of which one folder takes no writes, as a file system that has met an error.
 struct ReadOnly(PathBuf);
 
 impl ReadOnly {
-    fn at(&self, path: &Path) -> io::Result<Host> {
+    fn at(&self, path: &Path) -> io::Result<LocalDisks> {
         match path.starts_with(&self.0) {
             true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
-            false => Ok(Host),
+            false => Ok(LocalDisks),
         }
     }
 }
 
 impl Disk for ReadOnly {
     fn length(&self, path: &Path) -> io::Result<u64> {
-        Host.length(path)
+        LocalDisks.length(path)
     }
     fn read(&self, path: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        Host.read(path, offset, bytes)
+        LocalDisks.read(path, offset, bytes)
     }
     fn create(&self, path: &Path) -> io::Result<()> {
         self.at(path)?.create(path)
@@ -185,7 +189,7 @@ impl Disk for ReadOnly {
         self.at(path)?.sync_folder(path)
     }
     fn mark(&self, path: &Path) -> io::Result<Option<Uuid>> {
-        Host.mark(path)
+        LocalDisks.mark(path)
     }
     fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool> {
         self.at(path)?.set_mark(path, uuid)
@@ -199,7 +203,7 @@ fn an_error_is_stored_though_the_file_system_takes_no_more_writes() {
     fs::create_dir(&parts).unwrap();
     let broken = ReadOnly(parts.clone());
     let location = LabelLocation::in_directory(&parts, "db", 1, Some(&fallback));
-    location.make(&Host, &label()).unwrap();
+    location.make(&LocalDisks, &label()).unwrap();
     let mut latest = label();
     let error = SyncError { errno: libc::EIO, at_seconds: 7 };
     latest.error = Some(error);
@@ -207,20 +211,20 @@ fn an_error_is_stored_though_the_file_system_takes_no_more_writes() {
     assert!(nowhere.write(&broken, &mut latest.clone()).is_err(), "there is no other place");
     location.write(&broken, &mut latest).unwrap();
     // A later process reads the error, and clears it once the part can be written again.
-    let mut found = location.read(&Host).unwrap().unwrap();
+    let mut found = location.read(&LocalDisks).unwrap().unwrap();
     assert_eq!((&found, found.error), (&latest, Some(error)));
     found.error = None;
-    location.write(&Host, &mut found).unwrap();
+    location.write(&LocalDisks, &mut found).unwrap();
     for location in [&location, &nowhere] {
-        assert_eq!(location.read(&Host).unwrap().as_ref(), Some(&found));
+        assert_eq!(location.read(&LocalDisks).unwrap().as_ref(), Some(&found));
     }
     // Another volume of this name has nothing to do with it.
     let mut other = label();
     other.identity.stamp.uuid = Uuid([7; 16]);
     location.write(&broken, &mut latest).unwrap();
     fs::remove_file(parts.join("db.1.label")).unwrap();
-    location.make(&Host, &other).unwrap();
-    assert_eq!(location.read(&Host).unwrap(), Some(other));
+    location.make(&LocalDisks, &other).unwrap();
+    assert_eq!(location.read(&LocalDisks).unwrap(), Some(other));
 }
 
 #[test]

@@ -171,7 +171,7 @@ proptest! {
         fs::write(&path, vec![0xee; (base + LENGTH) as usize + 9_096 + area]).unwrap();
         let begin = ((base + LENGTH + 9_096) / 4096 * 4096) as usize;
         make(&PartStore::Device(path.clone(), None), &[part("v", LENGTH, base)]);
-        let device = Device::new(&path, None).unwrap();
+        let device = DeviceStore::new(&path, None).unwrap();
         let number = device.open(&part("v", LENGTH, base)).unwrap().number;
         let zero = Command::Zero { allocate: true, durable: false };
         perform(&device, job(number, zero, 0, LENGTH as u32, Buffer::empty())).unwrap();
@@ -241,12 +241,12 @@ fn a_directory_is_one_nodes_and_its_names_are_plain() {
 fn parts_of_a_device_do_not_overlap_and_end_within() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
-    assert!(Device::new(&path, None).is_err());
+    assert!(DeviceStore::new(&path, None).is_err());
     sized(&path, (64 << 10) + (1 << 20));
     let parts =
         [part("a", 16 << 10, 16 << 10), part("b", 32 << 10, 32 << 10), part("c", 4096, 12 << 10)];
     make(&PartStore::Device(path.clone(), None), &parts);
-    let device = Device::new(&path, None).unwrap();
+    let device = DeviceStore::new(&path, None).unwrap();
     device.open(&parts[0]).unwrap();
     let refused = |part| device.open(&part).unwrap_err();
     assert!(matches!(refused(part("b", 8 << 10, 12 << 10)), OpenError::Overlap { .. }));
@@ -361,7 +361,7 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
         let open = || -> (Box<dyn Medium>, OpenPart) {
             let medium: Box<dyn Medium> = match &store {
                 PartStore::Directory(path) => Box::new(Directory::new(path).unwrap()),
-                PartStore::Device(path, size) => Box::new(Device::new(path, *size).unwrap()),
+                PartStore::Device(path, size) => Box::new(DeviceStore::new(path, *size).unwrap()),
             };
             let opened = medium.open(&wanted).unwrap();
             (medium, opened)
@@ -374,7 +374,7 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
                 watched(&medium, opened)
             }
             PartStore::Device(path, size) => {
-                let medium = Device::new(path, *size).unwrap();
+                let medium = DeviceStore::new(path, *size).unwrap();
                 let opened = medium.open(&wanted).unwrap();
                 medium.fail_next_sync();
                 watched(&medium, opened)
@@ -442,7 +442,7 @@ impl Opened {
     fn medium(&self) -> Box<dyn Medium> {
         match &self.plan.store {
             PartStore::Directory(path) => Box::new(Directory::new(path).unwrap()),
-            PartStore::Device(path, size) => Box::new(Device::new(path, *size).unwrap()),
+            PartStore::Device(path, size) => Box::new(DeviceStore::new(path, *size).unwrap()),
         }
     }
 }

@@ -20,7 +20,7 @@ fn media(folder: &std::path::Path) -> Vec<(Box<dyn Medium>, u64, PartNumber)> {
     sized(&path, 3 << 20);
     let on_device = part("v", LENGTH, 65_536);
     make(&PartStore::Device(path.clone(), None), std::slice::from_ref(&on_device));
-    let device = Device::new(&path, None).unwrap();
+    let device = DeviceStore::new(&path, None).unwrap();
     let in_directory = part("v", LENGTH, 0);
     let directory = directory(&folder.join("parts"), std::slice::from_ref(&in_directory));
     let numbers = [device.open(&on_device), directory.open(&in_directory)];

@@ -75,7 +75,7 @@ fn a_volume_has_a_random_uuid_of_version_four_or_the_one_that_is_given() {
 fn a_label_of_another_part_is_refused_whichever_field_differs() {
     for (folder, plan) in [directory(), device()] {
         made(&plan);
-        let PartOnDisk { location, label, .. } = found(&Host, &plan).unwrap();
+        let PartOnDisk { location, label, .. } = found(&LocalDisks, &plan).unwrap();
         let label = label.unwrap();
         let changes: [&dyn Fn(&mut PartIdentity); 6] = [
             &|it| it.volume = "other".into(),
@@ -90,7 +90,7 @@ fn a_label_of_another_part_is_refused_whichever_field_differs() {
         for (at, change) in changes.iter().enumerate().skip(if is_device { 2 } else { 0 }) {
             let mut other = label.clone();
             change(&mut other.identity);
-            location.write(&Host, &mut other).unwrap();
+            location.write(&LocalDisks, &mut other).unwrap();
             let is_named_otherwise = at < 2;
             let wanted_message = if is_named_otherwise {
                 "is not here: the label says part "
@@ -216,18 +216,18 @@ fn adopted_data_bear_the_mark_and_the_label_records_it() {
     let (folder, plan) = directory();
     made(&plan);
     let path = folder.path().join("a/db.0");
-    if Host.mark(&path).unwrap().is_none() {
+    if LocalDisks.mark(&path).unwrap().is_none() {
         eprintln!("skipped: this file system has no attributes");
         return;
     }
-    let label = || found(&Host, &plan).unwrap().label.unwrap();
+    let label = || found(&LocalDisks, &plan).unwrap().label.unwrap();
     let created = label();
-    assert!(created.is_marked && created.fits_mark(Host.mark(&path).unwrap()));
+    assert!(created.is_marked && created.fits_mark(LocalDisks.mark(&path).unwrap()));
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert_eq!(label(), created, "nothing was to be done");
     // As if it had been made where there are no attributes.
-    let PartOnDisk { location, .. } = found(&Host, &plan).unwrap();
-    location.write(&Host, &mut Label { is_marked: false, ..created }).unwrap();
+    let PartOnDisk { location, .. } = found(&LocalDisks, &plan).unwrap();
+    location.write(&LocalDisks, &mut Label { is_marked: false, ..created }).unwrap();
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert!(label().is_marked);
 }
@@ -247,10 +247,10 @@ fn an_error_with_its_place_and_remedy_is_reported_once() {
 struct Unreadable(PathBuf, rustix::io::Errno);
 
 impl Unreadable {
-    fn at(&self, path: &Path) -> io::Result<Host> {
+    fn at(&self, path: &Path) -> io::Result<LocalDisks> {
         match path == self.0 {
             true => Err(self.1.into()),
-            false => Ok(Host),
+            false => Ok(LocalDisks),
         }
     }
 }
@@ -263,28 +263,28 @@ impl Disk for Unreadable {
         self.at(path)?.read(path, offset, bytes)
     }
     fn create(&self, path: &Path) -> io::Result<()> {
-        Host.create(path)
+        LocalDisks.create(path)
     }
     fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        Host.write(path, offset, bytes)
+        LocalDisks.write(path, offset, bytes)
     }
     fn grow(&self, path: &Path, length: u64, reserve: bool) -> io::Result<()> {
-        Host.grow(path, length, reserve)
+        LocalDisks.grow(path, length, reserve)
     }
     fn sync(&self, path: &Path) -> io::Result<()> {
-        Host.sync(path)
+        LocalDisks.sync(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Host.rename(from, to)
+        LocalDisks.rename(from, to)
     }
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        Host.sync_folder(path)
+        LocalDisks.sync_folder(path)
     }
     fn mark(&self, path: &Path) -> io::Result<Option<Uuid>> {
-        Host.mark(path)
+        LocalDisks.mark(path)
     }
     fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool> {
-        Host.set_mark(path, uuid)
+        LocalDisks.set_mark(path, uuid)
     }
 }
 

@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::admission::Capacity;
 use tidegate_algo::onesided::capacity::{Estimator, Profile, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::TokenAccount as Books;
+use tidegate_algo::onesided::monitor::TokenAccount;
 use tidegate_algo::onesided::{Mode, Period};
 use tidegate_model::{SessionSlot, Span, Time};
 
@@ -103,7 +103,7 @@ const WRITE: u64 = 4;
 pub struct Monitor<F> {
     remote: F,
     settings: MonitorSettings,
-    books: Books,
+    account: TokenAccount,
     estimator: Estimator,
     client_table: ClientTable,
     step: MonitorStep,
@@ -144,7 +144,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let mut monitor = Self {
             remote,
             settings: MonitorSettings { session_slots, ..settings },
-            books: Books::new(rules, period),
+            account: TokenAccount::new(rules, period),
             estimator: Estimator::new(rules.capacity, settings.profile, None),
             client_table: ClientTable::new(session_slots),
             step: MonitorStep::Opening,
@@ -243,12 +243,12 @@ impl<F: RemoteMemory> Monitor<F> {
 
     /// The number of the running period; 0 before the first of this monitor's.
     pub fn epoch(&self) -> u64 {
-        self.books.period().epoch
+        self.account.period().epoch
     }
 
     /// The books of this period.
-    pub fn books(&self) -> &Books {
-        &self.books
+    pub fn account(&self) -> &TokenAccount {
+        &self.account
     }
 
     /// Ω of the next period, as far as is known.
@@ -325,8 +325,8 @@ impl<F: RemoteMemory> Monitor<F> {
                 let [before, after] =
                     [done.word, self.seen].map(|word| PoolWord::read(word).tokens);
                 match self.step {
-                    MonitorStep::Beginning => self.books.opened(after),
-                    _ => self.books.changed(before, after),
+                    MonitorStep::Beginning => self.account.opened(after),
+                    _ => self.account.changed(before, after),
                 }
             }
             _ => {}
@@ -411,7 +411,7 @@ impl<F: RemoteMemory> Monitor<F> {
 
     fn start_reading(&mut self, now: Time) {
         self.held.0 +=
-            now.since(self.last_read).0 * u64::from(self.books.held()) / u64::from(WHOLE);
+            now.since(self.last_read).0 * u64::from(self.account.held()) / u64::from(WHOLE);
         (self.last_read, self.seen_lease) = (now, None);
         self.read_lines(region_layout::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: region_layout::POOL, add: 0 });
@@ -422,14 +422,14 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     fn is_over(&self, now: Time) -> bool {
-        let period = self.books.period();
+        let period = self.account.period();
         period.epoch == 0 || now >= period.end() || self.is_usurped()
     }
 
     /// Another monitor has made the pool one of its own period. One that has lost the lease gives
     /// up then; one that has it begins another period, which voids the tokens of both.
     fn is_usurped(&self) -> bool {
-        self.books.period().epoch > 0 && !PoolWord::read(self.seen).is_of(self.epoch)
+        self.account.period().epoch > 0 && !PoolWord::read(self.seen).is_of(self.epoch)
     }
 
     /// All that is to be known is known.
@@ -437,7 +437,7 @@ impl<F: RemoteMemory> Monitor<F> {
         // Tokens that were taken since the pool was changed are gone, and must not be given out
         // again. Clients may have reported them already.
         let tokens = PoolWord::read(self.seen).tokens;
-        self.books.changed(tokens, tokens);
+        self.account.changed(tokens, tokens);
         self.read_reports(now, events);
         if self
             .closing
@@ -452,7 +452,7 @@ impl<F: RemoteMemory> Monitor<F> {
             None if self.is_usurped() => return self.start_reading(now),
             None => {}
         }
-        let gone = self.books.suspects(now);
+        let gone = self.account.suspects(now);
         events.extend(
             gone.into_iter()
                 .map(|session_slot| MonitorEvent::Silent(SessionSlot::at(session_slot))),
@@ -460,11 +460,11 @@ impl<F: RemoteMemory> Monitor<F> {
         let early_clients = self.client_table.start_early_clients();
         early_clients
             .iter()
-            .for_each(|(session_slot, limit)| self.books.join(now, session_slot.index(), *limit));
+            .for_each(|(session_slot, limit)| self.account.join(now, session_slot.index(), *limit));
         if self.doubt(now) || !early_clients.is_empty() {
             self.write_grants();
         }
-        let target = self.books.target(now);
+        let target = self.account.target(now);
         if target == tokens {
             return self.rest(now);
         }
@@ -477,7 +477,7 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     fn rest(&mut self, now: Time) {
-        let end = self.books.period().end();
+        let end = self.account.period().end();
         let tick = self.settings.parameters.rules.grain.tick;
         self.tick = now.after(tick).min(end.max(now.after(Span(1))));
         self.step = MonitorStep::Resting;
@@ -492,10 +492,10 @@ impl<F: RemoteMemory> Monitor<F> {
                 continue;
             }
             let report = words::read_report(words, self.epoch).filter(|_| session_slot.is_in);
-            let before = self.books.report(number.index()).unwrap_or_default();
-            self.books.on_report(now, number.index(), report);
+            let before = self.account.report(number.index()).unwrap_or_default();
+            self.account.on_report(now, number.index(), report);
             let Some(report) = report else { continue };
-            let (granted, window) = (self.books.granted(), self.settings.window);
+            let (granted, window) = (self.account.granted(), self.settings.window);
             events.extend(self.client_table.judge(number, [&before, &report], granted, window));
         }
     }
@@ -503,7 +503,7 @@ impl<F: RemoteMemory> Monitor<F> {
     /// Makes the grants of silent clients void until the next period, if there are any. The grants
     /// are still to be written.
     fn doubt(&mut self, now: Time) -> bool {
-        let doubted = self.books.doubts(now);
+        let doubted = self.account.doubts(now);
         for session_slot in &doubted {
             if let Some(session_slot) = self.client_table.get_mut(SessionSlot::at(*session_slot)) {
                 session_slot.is_void = true;
@@ -541,7 +541,7 @@ impl<F: RemoteMemory> Monitor<F> {
 
     /// Opens the next period.
     fn begin(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
-        if self.epoch > 0 && self.books.period().epoch > 0 {
+        if self.epoch > 0 && self.account.period().epoch > 0 {
             self.shut(now, events);
         }
         let ahead = PoolWord::read(self.seen).epoch.wrapping_sub(self.epoch as u16) as i16;
@@ -549,11 +549,11 @@ impl<F: RemoteMemory> Monitor<F> {
         self.client_table.sweep(events);
         self.epoch = number;
         // Late by less than a period it keeps to the beat.
-        let (end, length) = (self.books.period().end(), self.settings.parameters.period);
-        let is_late = self.books.period().epoch == 0 || now.since(end).0 >= length.0 / 100;
+        let (end, length) = (self.account.period().end(), self.settings.parameters.period);
+        let is_late = self.account.period().epoch == 0 || now.since(end).0 >= length.0 / 100;
         let period = Period { epoch: number, begun: if is_late { now } else { end }, length };
         let capacity = self.estimator.capacity();
-        let first = self.books.begin(period, capacity, self.client_table.promises());
+        let first = self.account.begin(period, capacity, self.client_table.promises());
         self.doubt(now);
         self.write_grants();
         let word = PoolWord::word(number, i64::try_from(first).unwrap_or(i64::MAX));

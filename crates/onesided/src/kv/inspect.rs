@@ -191,7 +191,7 @@ mod tests {
         let mut read = |at: u64, into: &mut [u8]| {
             into.copy_from_slice(&region[at as usize..][..into.len()]);
         };
-        let looks = (0..1_000).take_while(|_| inspector.scan(1, &mut read).is_none()).count();
-        assert!(looks as u64 <= inspector.length() / CHUNK as u64 + 1, "{looks}");
+        let scans = (0..1_000).take_while(|_| inspector.scan(1, &mut read).is_none()).count();
+        assert!(scans as u64 <= inspector.length() / CHUNK as u64 + 1, "{scans}");
     }
 }

@@ -24,7 +24,7 @@ use std::fmt::{self, Write};
 use std::hash::Hasher;
 
 use tidegate_algo::onesided::engine::{Promise, TokenBalance};
-use tidegate_algo::onesided::monitor::{ClientReport, SUSPECT, TokenAccount as Books};
+use tidegate_algo::onesided::monitor::{ClientReport, SUSPECT, TokenAccount};
 use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::port::GUARD;
@@ -65,7 +65,7 @@ struct State {
     grants: [[u64; GRANT]; 2],
     reports: [[u64; REPORT]; 2],
     clients: [Client; 2],
-    books: Books,
+    account: TokenAccount,
     next: Next,
     last_read: Option<Time>,
     seen_beats: [u16; 2],
@@ -130,7 +130,7 @@ impl State {
             grants: [[0; GRANT]; 2],
             reports: [[0; REPORT]; 2],
             clients: [client.clone(), client],
-            books: Books::new(rules, PERIOD),
+            account: TokenAccount::new(rules, PERIOD),
             next: Next::ReadGrant,
             last_read: None,
             seen_beats: [0; 2],
@@ -216,7 +216,7 @@ impl State {
         while client.balance.take(now) {}
         let (epoch, issued) = (client.balance.period().epoch, client.balance.usage().issued());
         self.used[who][epoch as usize] = issued;
-        let is_old = epoch < self.books.period().epoch;
+        let is_old = epoch < self.account.period().epoch;
         assert!(!is_old || self.written.is_none_or(|at| at == now), "{self:#?}");
         true
     }
@@ -265,8 +265,8 @@ impl State {
                 self.pool = before.wrapping_add(add);
                 let [before, after] = [before, self.pool].map(|word| PoolWord::read(word).tokens);
                 match begins {
-                    true => self.books.opened(after),
-                    false => self.books.changed(before, after),
+                    true => self.account.opened(after),
+                    false => self.account.changed(before, after),
                 }
                 self.next = Next::ReadGrant;
             }
@@ -277,35 +277,35 @@ impl State {
     fn decide(&mut self) {
         let now = self.now;
         let tokens = PoolWord::read(self.pool).tokens;
-        self.books.changed(tokens, tokens);
-        let epoch = self.books.period().epoch;
+        self.account.changed(tokens, tokens);
+        let epoch = self.account.period().epoch;
         for (who, report) in self.reports.iter().enumerate() {
             if self.seen_beats[who] != words::beat(*report) {
                 self.seen_beats[who] = words::beat(*report);
-                self.books.on_report(now, who, words::read_report(*report, epoch));
+                self.account.on_report(now, who, words::read_report(*report, epoch));
             }
         }
-        if epoch == 0 || now >= self.books.period().end() {
+        if epoch == 0 || now >= self.account.period().end() {
             let epoch = words::next(epoch);
             let period = Period { epoch, begun: now, length: PERIOD };
             let promise = |reservation| Some(Promise { reservation, limit: u64::MAX });
-            let first = self.books.begin(period, CAPACITY, RESERVED.map(promise));
+            let first = self.account.begin(period, CAPACITY, RESERVED.map(promise));
             (self.void, self.written) = ([false; 2], None);
             self.doubt();
             let add = PoolWord::word(epoch, first as i64).wrapping_sub(self.pool);
             self.next = Next::Write(add, true);
             return;
         }
-        self.books.suspects(now);
+        self.account.suspects(now);
         let is_new = self.doubt();
-        let add = (self.books.target(now) - tokens) as u64;
+        let add = (self.account.target(now) - tokens) as u64;
         self.next = if is_new { Next::Write(add, false) } else { Next::Add(add, false) };
         // Clients that are doubted are looked at again.
         self.last_read = (!is_new).then_some(now);
     }
 
     fn doubt(&mut self) -> bool {
-        let doubted = self.books.doubts(self.now);
+        let doubted = self.account.doubts(self.now);
         doubted.iter().for_each(|who| self.void[*who] = true);
         !doubted.is_empty()
     }
@@ -313,19 +313,19 @@ impl State {
     fn write(&mut self) {
         for (who, reservation) in RESERVED.into_iter().enumerate() {
             let promise = Promise { reservation, limit: u64::MAX };
-            let (epoch, is_void) = (self.books.period().epoch, self.void[who]);
+            let (epoch, is_void) = (self.account.period().epoch, self.void[who]);
             let grant = Grant { epoch, is_void, is_late: false, batch: BATCH, promise };
             self.grants[who] = grant.words();
         }
     }
 
     fn check(&self) {
-        assert!(self.books.granted() <= self.books.minted(), "{self:#?}");
+        assert!(self.account.granted() <= self.account.minted(), "{self:#?}");
         for epoch in 0..8 {
             assert!(self.used[0][epoch] + self.used[1][epoch] <= CAPACITY, "{self:#?}");
         }
         let pool = PoolWord::read(self.pool);
-        let epoch = self.books.period().epoch;
+        let epoch = self.account.period().epoch;
         let before = matches!(self.next, Next::Write(_, true) | Next::Add(_, true));
         assert!(pool.is_of(epoch - u64::from(before)), "{self:#?}");
         assert!(before || pool.tokens >= -2 * i64::from(BATCH), "{self:#?}");
@@ -334,13 +334,13 @@ impl State {
     /// All go on as they should: in the second period from now, both have what they were promised.
     fn check_end(mut self) {
         let order = STEPS.iter().rev();
-        let epoch = self.books.period().epoch;
+        let epoch = self.account.period().epoch;
         let mut done = [0; 2];
-        while self.books.period().epoch < epoch + 3 {
+        while self.account.period().epoch < epoch + 3 {
             while let Some(next) = order.clone().skip(1).find_map(|step| self.after(*step)) {
                 self = next;
             }
-            if self.books.period().epoch == epoch + 2 {
+            if self.account.period().epoch == epoch + 2 {
                 done = [0, 1].map(|who| self.clients[who].balance.usage().issued());
             }
             self.now = self.now.after(STEP_LENGTH);

@@ -180,7 +180,7 @@ impl HaechiSim {
 
     /// The period of the monitor.
     pub(crate) fn epoch(&self) -> u64 {
-        self.monitor.books().period().epoch
+        self.monitor.account().period().epoch
     }
 
     pub(crate) fn pool(&self) -> PoolWord {
@@ -213,11 +213,11 @@ impl HaechiSim {
     }
 
     /// No period granted more than was made.
-    pub(crate) fn check_books(&self) {
+    pub(crate) fn check_account(&self) {
         for summary in self.summaries() {
             assert!(summary.granted <= summary.minted, "{summary:?}");
         }
-        assert!(self.monitor.books().granted() <= self.monitor.books().minted());
+        assert!(self.monitor.account().granted() <= self.monitor.account().minted());
     }
 }
 

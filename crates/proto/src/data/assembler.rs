@@ -2,7 +2,7 @@
 //!
 //! A payload is copied once, from the bytes that came with other frames into memory of its own; and
 //! not even once if it is long, because the reader of the socket may read the rest of it straight
-//! to its place ([`Assembler::room`]).
+//! to its place ([`Assembler::unfilled`]).
 
 use super::{FrameError, Head, RequestHead};
 
@@ -79,11 +79,11 @@ impl<H: Head, P: Payload> Assembler<H, P> {
             payload.as_mut()[..at_hand].copy_from_slice(front);
             self.begun = Some((head, payload, at_hand));
         } else {
-            let room = self.room();
-            let at_hand = room.len().min(input.len());
+            let unfilled = self.unfilled();
+            let at_hand = unfilled.len().min(input.len());
             let (front, rest) = input.split_at(at_hand);
             *input = rest;
-            room[..at_hand].copy_from_slice(front);
+            unfilled[..at_hand].copy_from_slice(front);
             self.filled(at_hand);
         }
         let whole = self.begun.take_if(|(head, _, filled)| *filled == head.payload());
@@ -112,20 +112,20 @@ impl<H: Head, P: Payload> Assembler<H, P> {
 
     /// The space for the rest of a payload that has begun; empty if none has. A reader that puts
     /// the next bytes of the connection there reports their number with [`Self::filled`].
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn unfilled(&mut self) -> &mut [u8] {
         match &mut self.begun {
             Some((_, payload, filled)) => &mut payload.as_mut()[*filled..],
             None => &mut [],
         }
     }
 
-    /// So many bytes were put into [`Self::room`]. [`Self::next`] returns whether the frame is
+    /// So many bytes were put into [`Self::unfilled`]. [`Self::next`] returns whether the frame is
     /// whole.
     ///
     /// # Panics
     /// If there was not so much room.
     pub fn filled(&mut self, count: usize) {
-        assert!(count <= self.room().len(), "more bytes than there was room for");
+        assert!(count <= self.unfilled().len(), "more bytes than there was room for");
         if let Some((_, _, filled)) = &mut self.begun {
             *filled += count;
         }

@@ -200,9 +200,9 @@ proptest! {
             let mut piece = &rest[..*cut.min(&rest.len())];
             rest = &rest[piece.len()..];
             if *is_direct {
-                let room = assembler.room();
-                let count = room.len().min(piece.len());
-                room[..count].copy_from_slice(&piece[..count]);
+                let unfilled = assembler.unfilled();
+                let count = unfilled.len().min(piece.len());
+                unfilled[..count].copy_from_slice(&piece[..count]);
                 assembler.filled(count);
                 piece = &piece[count..];
             }
@@ -216,7 +216,7 @@ proptest! {
             }
         }
         prop_assert_eq!(seen, jobs);
-        prop_assert!(assembler.room().is_empty());
+        prop_assert!(assembler.unfilled().is_empty());
     }
 
     #[test]

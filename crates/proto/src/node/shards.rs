@@ -316,9 +316,9 @@ impl<J, T: Threading> Visit<'_, J, T> {
         let finished = if finished > 0 { device.keep(finished) } else { 0 };
         let wanted = most.saturating_sub(batch.len()) as u32;
         let more = wanted.saturating_sub(finished);
-        let mut room = finished + if more > 0 { device.reserve(more) } else { 0 };
+        let mut headroom = finished + if more > 0 { device.reserve(more) } else { 0 };
         for _ in 0..wanted {
-            if room == 0 {
+            if headroom == 0 {
                 break;
             }
             let next = match device.admits_others() {
@@ -332,13 +332,13 @@ impl<J, T: Threading> Visit<'_, J, T> {
                 device.add_others(weight);
             }
             batch.push(job);
-            if count > room {
-                device.overdraw(count - room);
+            if count > headroom {
+                device.overdraw(count - headroom);
             }
-            room = room.saturating_sub(count);
+            headroom = headroom.saturating_sub(count);
         }
-        if room > 0 {
-            return device.release(room);
+        if headroom > 0 {
+            return device.release(headroom);
         }
         // Reserved requests do not wait for long replies of other tenants, and those that are due
         // for no bound of latency.

@@ -391,7 +391,7 @@ fn number_of(plan: &Plan, name: &str) -> u8 {
 }
 
 #[test]
-fn a_number_that_stood_for_a_transformation_never_stands_for_anything_else() {
+fn a_number_of_a_transformation_is_never_used_for_anything_else() {
     let mut plan = Plan::new(true);
     let mut transformed = [false; 256];
     for round in 0..600 {

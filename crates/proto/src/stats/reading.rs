@@ -20,14 +20,14 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Takes a reading, so long after the one before.
-    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) {
-        if stands < self.last {
+    pub(super) fn read(&mut self, reading: u64, apart: Option<Span>) {
+        if reading < self.last {
             self.replace();
         }
-        let grown = u128::from(stands - self.last) * u128::from(Span::SECOND.0);
+        let grown = u128::from(reading - self.last) * u128::from(Span::SECOND.0);
         let per_second = apart.and_then(|apart| grown.checked_div(u128::from(apart.0)));
         self.per_second = u64::try_from(per_second.unwrap_or(0)).unwrap_or(u64::MAX);
-        self.last = stands;
+        self.last = reading;
     }
 
     /// Begins with a new process that counts from zero.
@@ -59,12 +59,12 @@ pub(super) struct WaitMeter {
 
 impl WaitMeter {
     /// Takes a reading, and returns the growth since the one before.
-    pub(super) fn read(&mut self, stands: Waits) -> Waits {
-        if stands.operations < self.last.operations {
+    pub(super) fn read(&mut self, reading: Waits) -> Waits {
+        if reading.operations < self.last.operations {
             self.replace();
         }
-        let added = stands.since(&self.last);
-        self.last = stands;
+        let added = reading.since(&self.last);
+        self.last = reading;
         added
     }
 
@@ -88,9 +88,9 @@ pub(super) struct PathMeter {
 
 impl PathMeter {
     /// Takes a reading. The counts of the first reading may be of any time.
-    pub(super) fn read(&mut self, now: Time, stands: PathTimes) {
-        let last = self.last.replace(stands);
-        let growth = last.map_or(PathTimes::default(), |last| stands.since(&last));
+    pub(super) fn read(&mut self, now: Time, reading: PathTimes) {
+        let last = self.last.replace(reading);
+        let growth = last.map_or(PathTimes::default(), |last| reading.since(&last));
         self.recent.add(now, growth);
     }
 

@@ -309,7 +309,7 @@ fn a_tenant_with_known_demand_has_its_promise_at_two_nodes_at_once() {
 /// A client can be promised no more than it can do, a node no more than it can; what is over goes
 /// to other nodes.
 #[test]
-fn what_one_node_cannot_keep_stands_by_at_others() {
+fn what_one_node_cannot_keep_is_kept_ready_at_others() {
     let mut world = ClusterTestbed::new();
     world.nodes[1].wants = [2_000, 600, 0];
     world.run(SETTLED);

@@ -129,7 +129,7 @@ fn a_storage_that_yields_less_than_is_reserved_is_short() {
 }
 
 #[test]
-fn a_storage_that_stands_still_keeps_its_estimate() {
+fn a_stalled_storage_keeps_its_estimate() {
     let mut world = ControllerTestbed::new(Some(&policy("disk")));
     let stage = quiet_stage(&mut world);
     rounds(&mut world, stage, 400, Span(5 * MS), 12);

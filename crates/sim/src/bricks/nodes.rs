@@ -12,7 +12,7 @@ use tidegate_proto::controller::Controller;
 use tidegate_proto::node::Config;
 
 use super::outcome::SampleCell;
-use super::scenario::Scenario;
+use super::scenario::DsfqScenario;
 use super::threads::{ThreadId, Threads};
 use super::unfairness::{Side, Unfairness};
 use crate::device::Array;
@@ -73,7 +73,7 @@ struct Brick {
 /// The bricks of a simulation, with their disks, coordinators and threads.
 #[derive(Debug)]
 pub(crate) struct StorageBricks {
-    scenario: Scenario,
+    scenario: DsfqScenario,
     policy: Policy,
     threads: Threads,
     names: Rc<[String]>,
@@ -93,7 +93,7 @@ pub(crate) type DsfqSim = Simulation<StorageBricks>;
 
 impl DsfqSim {
     /// Bricks whose links are steady and which are connected from the beginning.
-    pub(super) fn steady(scenario: &Scenario, policy: Policy) -> Self {
+    pub(super) fn steady(scenario: &DsfqScenario, policy: Policy) -> Self {
         let links = vec![Conduct::steady(LATENCY); usize::from(scenario.bricks.count)];
         let mut simulation = Self::of(scenario, policy, &links);
         simulation.start_connected(Picoseconds::ZERO);
@@ -102,7 +102,7 @@ impl DsfqSim {
     }
 
     /// Bricks without a process yet, with these links.
-    pub(crate) fn of(scenario: &Scenario, policy: Policy, links: &[Conduct]) -> Self {
+    pub(crate) fn of(scenario: &DsfqScenario, policy: Policy, links: &[Conduct]) -> Self {
         let (streams, count) = (scenario.stream.len(), scenario.bricks.count);
         let threads = Threads::new(scenario);
         let side = |stream: usize| Side {

@@ -4,7 +4,7 @@ use tidegate_model::{Policy, Portion, Span};
 
 use super::nodes::DsfqSim;
 use super::outcome::DsfqReport;
-use super::scenario::Scenario;
+use super::scenario::DsfqScenario;
 use crate::cluster::{SimPromise, policy};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
@@ -16,8 +16,8 @@ const REDISTRIBUTE: Span = Span(200 * Span::MILLISECOND.0);
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// The errors of [`Scenario::check`].
-pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
+/// The errors of [`DsfqScenario::check`].
+pub fn run(scenario: &DsfqScenario) -> Result<DsfqReport, ScenarioError> {
     scenario.check()?;
     let mut world = DsfqSim::steady(scenario, promised(scenario));
     let from = Picoseconds::from(scenario.skip);
@@ -42,7 +42,7 @@ pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
 }
 
 /// The policy that a scenario's streams are under.
-pub(crate) fn promised(scenario: &Scenario) -> Policy {
+pub(crate) fn promised(scenario: &DsfqScenario) -> Policy {
     let promise = |stream: &super::ClientStream| SimPromise {
         reservation: stream.reservation.unwrap_or_default(),
         limit: stream.limit,

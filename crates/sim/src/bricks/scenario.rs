@@ -10,7 +10,7 @@ use crate::scenario::{ScenarioError, must, one_shard, optional, read, text, text
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scenario {
+pub struct DsfqScenario {
     /// Title of the scenario, for display.
     pub name: String,
     /// Seed of every random number of the run.
@@ -207,7 +207,7 @@ pub struct Wave {
     pub shift: Span,
 }
 
-impl Scenario {
+impl DsfqScenario {
     /// Reads a scenario from TOML.
     ///
     /// # Errors
@@ -282,13 +282,13 @@ mod tests {
     #[track_caller]
     fn refused(from: &str, to: &str, expected: &str) {
         assert!(GOOD.contains(from));
-        let error = Scenario::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
+        let error = DsfqScenario::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
     fn what_is_refused() {
-        let good = Scenario::parse(GOOD).unwrap();
+        let good = DsfqScenario::parse(GOOD).unwrap();
         assert_eq!(good.stream[0].threads[0].size, files());
         refused("seed = 1", "sede = 1", "sede");
         refused("\"sfq\"", "\"mclock\"", "known are fifo");

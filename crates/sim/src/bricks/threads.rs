@@ -2,7 +2,7 @@
 
 use tidegate_model::Bytes;
 
-use super::scenario::{Scenario, Threads as WorkloadPlan};
+use super::scenario::{DsfqScenario, Threads as WorkloadPlan};
 use crate::rng::Stream as Random;
 use crate::time::Picoseconds;
 
@@ -11,7 +11,7 @@ pub(super) type ThreadId = u32;
 
 /// Threads of one stream that are alike.
 #[derive(Clone, Debug)]
-struct Group {
+struct ThreadGroup {
     stream: u16,
     plan: WorkloadPlan,
     coordinators: Vec<u16>,
@@ -41,14 +41,14 @@ pub(super) struct ClientRequest {
 /// All of them.
 #[derive(Clone, Debug)]
 pub(super) struct Threads {
-    groups: Vec<Group>,
+    groups: Vec<ThreadGroup>,
     threads: Vec<Thread>,
     /// Requests of each stream, which take coordinators in turn.
     rotation: Vec<usize>,
 }
 
 impl Threads {
-    pub(super) fn new(scenario: &Scenario) -> Self {
+    pub(super) fn new(scenario: &DsfqScenario) -> Self {
         let all: Vec<u16> = (0..scenario.coordinators).collect();
         let (mut groups, mut threads) = (Vec::new(), Vec::new());
         for (stream, spec) in (0..).zip(&scenario.stream) {
@@ -57,7 +57,7 @@ impl Threads {
                 let group = groups.len() as u32;
                 let through = if plan.through.is_empty() { &all } else { &plan.through };
                 let coordinators = through.clone();
-                groups.push(Group {
+                groups.push(ThreadGroup {
                     stream,
                     plan: plan.clone(),
                     coordinators,
@@ -142,7 +142,7 @@ impl Threads {
     }
 }
 
-impl Group {
+impl ThreadGroup {
     /// How many of its threads ask.
     fn active(&self, now: Picoseconds) -> u32 {
         let WorkloadPlan { count, pulse, wave, .. } = &self.plan;
@@ -205,7 +205,7 @@ mod tests {
              coordinators = 2\nbricks = {{ count = 3 }}\n[[stream]]\nname = 'f'\n\
              threads = [{{ {text} }}]\n[[stream]]\nname = 'g'\nthreads = []"
         );
-        Threads::new(&Scenario::parse(&text).unwrap())
+        Threads::new(&DsfqScenario::parse(&text).unwrap())
     }
 
     const START: Picoseconds = Picoseconds::ZERO;

@@ -53,7 +53,7 @@ const CALM: u64 = 4;
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+enum ClientLoad {
     /// As much as it can get.
     All,
     /// So many operations in a second, evenly.
@@ -87,7 +87,7 @@ enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ClientSpec {
     promise: Promise,
-    load: Load,
+    load: ClientLoad,
 }
 
 /// The data node, clients and faults of one seed.
@@ -142,9 +142,9 @@ impl FaultScenario {
         let reservation = spec.promise.reservation;
         let at_end = reservation * unknown / self.period.0;
         match spec.load {
-            Load::All => 0,
-            Load::OnOff(phase) => at_end + reservation * unknown.min(phase.0) / (2 * phase.0),
-            Load::Even(_) | Load::Nothing => at_end,
+            ClientLoad::All => 0,
+            ClientLoad::OnOff(phase) => at_end + reservation * unknown.min(phase.0) / (2 * phase.0),
+            ClientLoad::Even(_) | ClientLoad::Nothing => at_end,
         }
     }
 

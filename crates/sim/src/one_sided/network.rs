@@ -28,7 +28,7 @@ const NONE: u32 = u32::MAX;
 /// name only: reading it leaves a buffer as it was, writing it does nothing, and both take their
 /// time.
 #[derive(Clone)]
-pub struct Network(Rc<RefCell<Inner>>);
+pub struct Network(Rc<RefCell<NetworkState>>);
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +36,7 @@ impl fmt::Debug for Network {
     }
 }
 
-struct Inner {
+struct NetworkState {
     now: Picoseconds,
     round_trip: Picoseconds,
     region: u64,
@@ -83,7 +83,7 @@ impl Network {
     /// # Panics
     /// If a NIC does nothing, or more than 10^12 operations in a second.
     pub fn new(nics: &NicModel, region: u64, real: usize, seed: u64) -> Self {
-        Self(Rc::new(RefCell::new(Inner {
+        Self(Rc::new(RefCell::new(NetworkState {
             now: Picoseconds::ZERO,
             round_trip: Picoseconds::from(nics.round_trip),
             region,
@@ -149,7 +149,7 @@ impl Network {
     }
 }
 
-impl Inner {
+impl NetworkState {
     fn advance(&mut self, now: Picoseconds) -> Option<u32> {
         self.now = self.now.max(now);
         let Self { line, to_happen, on_the_way, clients, .. } = self;
@@ -327,7 +327,7 @@ impl RemoteMemory for Endpoint {
 
     fn poll(&mut self, _: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
         let mut inner = self.network.0.borrow_mut();
-        let Inner { clients, acts, free, .. } = &mut *inner;
+        let NetworkState { clients, acts, free, .. } = &mut *inner;
         let client = &mut clients[self.client as usize];
         client.under_way -= client.done.len();
         for NicOperation { id, mark, buffer, .. } in client.done.drain(..) {

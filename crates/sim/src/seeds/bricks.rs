@@ -11,7 +11,7 @@ use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, ClassWeights, Discipline, Iops, Span};
 
 use super::nodes::{self, NodeInvariants};
-use crate::bricks::{Bricks, ClientStream, DsfqSim, Scenario, Threads, promised};
+use crate::bricks::{Bricks, ClientStream, DsfqScenario, DsfqSim, Threads, promised};
 use crate::rng::Stream as Random;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
@@ -19,7 +19,7 @@ use crate::trial::{Inspection, Phases, Trial};
 
 /// The run of a seed.
 pub(super) struct BrickTrial {
-    scenario: Scenario,
+    scenario: DsfqScenario,
     simulation: DsfqSim,
     invariants: NodeInvariants,
     /// Requests of each stream in this period.
@@ -65,7 +65,7 @@ impl BrickTrial {
 }
 
 /// Two streams that share bricks, one with a reservation and one with a limit.
-fn scenario(seed: u64, random: &mut Random) -> Scenario {
+fn scenario(seed: u64, random: &mut Random) -> DsfqScenario {
     let count = random.within(1, 4) as u16;
     let (class_weights, [shared, reserved, limited]) = classes(seed);
     let mut stream = |(name, class): (&str, Class), reservation, limit| {
@@ -94,7 +94,7 @@ fn scenario(seed: u64, random: &mut Random) -> Scenario {
     let shards = random.within(1, 4);
     let bricks = format!("count = {count}\ndepth = {}\nshards = {shards}", random.within(4, 18));
     let bricks: Bricks = toml::from_str(&bricks).expect("bricks can be read");
-    Scenario {
+    DsfqScenario {
         name: String::new(),
         seed,
         discipline: Discipline::Unified,

@@ -12,7 +12,7 @@ use crate::time::Picoseconds;
 
 /// Message between a peer and the controller.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(super) struct PeerMessage {
     pub(super) peer: u16,
     pub(super) connection: ConnectionId,
     pub(super) content: Content,
@@ -69,14 +69,14 @@ impl<P> Host<P> {
 
 impl<E: Clone> Agenda<E> {
     /// Puts the copies of a message on their way, as many as the link lets through.
-    pub(super) fn post(&mut self, link: &mut Link, now: Picoseconds, message: Message) {
+    pub(super) fn post(&mut self, link: &mut Link, now: Picoseconds, message: PeerMessage) {
         for at in link.send(now) {
             self.0.push(at, Event::Message(Box::new(message.clone())));
         }
     }
 
     /// Announces the beginning or the end of a connection.
-    pub(super) fn announce(&mut self, link: &Link, now: Picoseconds, message: Message) {
+    pub(super) fn announce(&mut self, link: &Link, now: Picoseconds, message: PeerMessage) {
         if !link.conduct().is_cut(now) {
             self.0.push(now.after(link.conduct().most), Event::Message(Box::new(message)));
         }

@@ -37,14 +37,14 @@ pub(super) enum TwinEvent {
 
 /// A device that serves some requests at a time.
 #[derive(Debug)]
-pub(super) enum Server {
+pub(super) enum TwinDevice {
     /// As the cluster file declares it.
     Declared(Device),
     /// Some requests at a time, with the times of [`Service::Fixed`]: when each server is free.
     Fixed { each: Span, per_mib: Span, free_at: Vec<Picoseconds> },
 }
 
-impl Server {
+impl TwinDevice {
     /// Takes a request; the time at which it is done.
     fn take<B>(&mut self, now: Picoseconds, request: &NodeRequest<B>) -> Picoseconds {
         let units = request.units();
@@ -119,7 +119,7 @@ pub(super) struct TwinNodes {
     pub(super) volumes: Vec<(Volume, Layout)>,
     /// The policy's tenants, and then requests without one.
     pub(super) names: Rc<[String]>,
-    pub(super) devices: Vec<Server>,
+    pub(super) devices: Vec<TwinDevice>,
     pub(super) gateways: Vec<SimulatedGateway>,
     pub(super) connections: Vec<TwinConnection>,
     pub(super) larges: LargeRequests<SubRequest>,
@@ -143,15 +143,15 @@ pub(super) fn server(
     node: &tidegate_model::cluster::Node,
     service: Service,
     random: Stream,
-) -> Option<Server> {
+) -> Option<TwinDevice> {
     let declared = |rate: Iops, permille: u32| {
         let rate = Iops(rate.0.clamp(1, Picoseconds::SECOND.0));
-        Server::Declared(Device::new(rate, permille / 10, random))
+        TwinDevice::Declared(Device::new(rate, permille / 10, random))
     };
     match (service, node.model, node.capacity) {
         (Service::Fixed { each, per_mib, at_once }, ..) => {
             let free_at = vec![Picoseconds::ZERO; usize::from(at_once.max(1))];
-            Some(Server::Fixed { each, per_mib, free_at })
+            Some(TwinDevice::Fixed { each, per_mib, free_at })
         }
         (Service::Declared, Some(model), _) => Some(declared(model.rate, model.variance_permille)),
         (Service::Declared, None, Some(capacity)) => Some(declared(capacity, 0)),

@@ -134,12 +134,12 @@ fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Picoseconds> 
 pub struct Arriving {
     start: Picoseconds,
     rate: Offered,
-    pace: Pace,
+    pace: ArrivalPace,
     pulse: Option<Pulsing>,
 }
 
 #[derive(Clone, Debug)]
-enum Pace {
+enum ArrivalPace {
     /// The demand so far.
     Even { passed: u128 },
     /// The last one's time on the clock that runs while it is on.
@@ -164,10 +164,10 @@ impl Arriving {
     /// If the plan was not checked.
     pub fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
         let pace = match open.arrivals {
-            Arrivals::Constant => Pace::Even { passed: 0 },
+            Arrivals::Constant => ArrivalPace::Even { passed: 0 },
             Arrivals::Poisson => {
                 let mean = interval(open.rate, mean_size).expect("the plan was checked");
-                Pace::Poisson { mean, at: Picoseconds::ZERO }
+                ArrivalPace::Poisson { mean, at: Picoseconds::ZERO }
             }
         };
         let pulse = open.pulse.map(|pulse| Pulsing {
@@ -181,13 +181,13 @@ impl Arriving {
     /// When the next one comes; none after the end of time.
     pub fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
         let on = match &mut self.pace {
-            Pace::Even { passed } => {
+            ArrivalPace::Even { passed } => {
                 // 2^64 picoseconds at 2^64 a second are 2^88: the product fits.
                 let time = *passed * u128::from(Picoseconds::SECOND.0);
                 let time = time / u128::from(self.rate.per_second());
                 Picoseconds(u64::try_from(time).ok()?)
             }
-            Pace::Poisson { mean, at } => {
+            ArrivalPace::Poisson { mean, at } => {
                 *at = at.after(random.exponential(*mean));
                 *at
             }
@@ -199,7 +199,7 @@ impl Arriving {
 
     /// A request of so many bytes was made.
     pub const fn passes(&mut self, bytes: Bytes) {
-        if let Pace::Even { passed } = &mut self.pace {
+        if let ArrivalPace::Even { passed } = &mut self.pace {
             *passed += match self.rate {
                 Offered::Bytes(_) => bytes.0 as u128,
                 Offered::Requests(_) => 1,

@@ -24,13 +24,13 @@ pub(super) struct Flow {
 
 /// A tenant's parameters in a fair queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct FlowShare {
     /// [`UNIT`] divided by the weight.
     pub(super) stride: u64,
     pub(super) bound: Bound,
 }
 
-impl Share {
+impl FlowShare {
     pub(super) fn length(self, work: u64) -> u128 {
         u128::from(work) * u128::from(self.stride)
     }
@@ -47,7 +47,7 @@ impl Flow {
     /// The start tag in the fair phase of `first`, its first waiting request, at this virtual time.
     pub(super) fn start_tag<J>(
         &self,
-        share: Share,
+        share: FlowShare,
         discipline: Discipline,
         virtual_time: u128,
         first: &QueuedRequest<J>,
@@ -64,7 +64,12 @@ impl Flow {
 
     /// The work by which a request is delayed, in parts of 2^16 of a unit: a bound is seldom a
     /// whole number of the smallest requests.
-    fn applied<J>(&self, share: Share, discipline: Discipline, request: &QueuedRequest<J>) -> u64 {
+    fn applied<J>(
+        &self,
+        share: FlowShare,
+        discipline: Discipline,
+        request: &QueuedRequest<J>,
+    ) -> u64 {
         let delay = u64::from(request.delay) << 16;
         match discipline {
             Discipline::DsfqTotal => delay,
@@ -79,7 +84,7 @@ impl Flow {
     /// Moves the finish tag past a request with this start tag, and returns the request's length.
     pub(super) fn advance<J>(
         &mut self,
-        share: Share,
+        share: FlowShare,
         discipline: Discipline,
         start_tag: u128,
         request: &QueuedRequest<J>,
@@ -103,7 +108,7 @@ impl Flow {
     /// time moved in the `window`.
     pub(super) fn owe<J>(
         &mut self,
-        share: Share,
+        share: FlowShare,
         start_tag: u128,
         window: u128,
         request: &QueuedRequest<J>,

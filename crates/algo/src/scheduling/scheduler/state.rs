@@ -4,7 +4,7 @@
 
 use tidegate_model::{Discipline, Span, Time};
 
-use super::flow::{Flow, MEDIUM, Share};
+use super::flow::{Flow, FlowShare, MEDIUM};
 use super::heap::Heap;
 use super::tokens::TokenAccount;
 use super::words::{SlotCounters, TenantParameters, at};
@@ -148,8 +148,8 @@ impl TenantState {
     }
 
     /// Its parameters in a fair queue.
-    pub(super) const fn share(&self) -> Share {
-        Share { stride: self.stride, bound: self.bound }
+    pub(super) const fn share(&self) -> FlowShare {
+        FlowShare { stride: self.stride, bound: self.bound }
     }
 
     /// Its eligibility at `now`: tokens of all accounts that bind its next request have to be left.

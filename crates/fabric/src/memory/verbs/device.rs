@@ -30,7 +30,7 @@ pub struct RdmaDevice {
     context: *mut library::Context,
     domain: *mut library::Domain,
     name: String,
-    port: Port,
+    port: DevicePort,
     limits: Limits,
 }
 
@@ -39,7 +39,7 @@ unsafe impl Send for RdmaDevice {}
 // SAFETY: as above.
 unsafe impl Sync for RdmaDevice {}
 
-struct Port {
+struct DevicePort {
     number: u8,
     lid: u16,
     mtu: u32,
@@ -116,7 +116,7 @@ impl RdmaDevice {
             reads_outstanding: raw.reads_outstanding.clamp(0, 255) as u8,
         };
         // From here on the device is taken down by its drop.
-        let port = Port { number: 0, lid: 0, mtu: 0, gid: [0; 16], gid_index: 0 };
+        let port = DevicePort { number: 0, lid: 0, mtu: 0, gid: [0; 16], gid_index: 0 };
         let mut opened = Self { library, context, domain, name, port, limits };
         if status != 0 || domain.is_null() {
             return Err(RdmaError::call("asking the device"));
@@ -131,7 +131,7 @@ impl RdmaDevice {
     }
 
     /// The port of this number, if it carries packets and has an address.
-    fn active_port(&self, number: u8) -> Option<Port> {
+    fn active_port(&self, number: u8) -> Option<DevicePort> {
         let mut raw = library::Port::default();
         // SAFETY: the context is open, the structure is ours.
         let status = unsafe { (self.library.query_port)(self.context, number, &mut raw) };
@@ -153,7 +153,7 @@ impl RdmaDevice {
         // Of equals, the first.
         let (_, gid_index, gid) = gids.min_by_key(|(rank, index, _)| (*rank, *index))?;
         let lid = if is_ethernet { 0 } else { raw.lid };
-        Some(Port { number, lid, mtu: raw.mtu, gid, gid_index })
+        Some(DevicePort { number, lid, mtu: raw.mtu, gid, gid_index })
     }
 
     /// The name of the device.

@@ -27,12 +27,12 @@ const BUDGET_PERCENT: u64 = 90;
 
 /// The rates of a gate's device without control: 4 KiB reads per second, and bytes per second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Capacity {
+pub(super) struct BareRates {
     pub(super) iops: u64,
     pub(super) bytes: u64,
 }
 
-impl Capacity {
+impl BareRates {
     fn percent(self, percent: u64) -> Self {
         Self { iops: self.iops * percent / 100, bytes: self.bytes * percent / 100 }
     }
@@ -108,7 +108,7 @@ impl BenchFiles<'_> {
     }
 
     /// Programs under `tidegate run`, with a budget of less than the device does.
-    pub(super) fn stage(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
+    pub(super) fn stage(&self, capacity: BareRates) -> Result<PathSetup, Failure> {
         let budget = capacity.percent(BUDGET_PERCENT);
         let policy = format!(
             "budget = [\"{} iops\", \"{}\"]\n{}",
@@ -121,7 +121,7 @@ impl BenchFiles<'_> {
     }
 
     /// The aggressors in a control group with limits, on a loop device.
-    pub(super) fn cgroup(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
+    pub(super) fn cgroup(&self, capacity: BareRates) -> Result<PathSetup, Failure> {
         let name = "cgroup throttling";
         let device = LoopDisk::make(&self.work.join("throttled"))?;
         let refused = |why: String| Failure::new(Code::Failure, why);
@@ -147,7 +147,7 @@ impl BenchFiles<'_> {
     }
 
     /// A gateway and a node on files, in one process.
-    pub(super) fn node(&self, capacity: Capacity) -> Result<PathSetup, Failure> {
+    pub(super) fn node(&self, capacity: BareRates) -> Result<PathSetup, Failure> {
         let directory = self.scratch.join("node");
         let (cluster, policy) = (directory.join("cluster.toml"), directory.join("policy.toml"));
         let (controller, socket) = (directory.join("c.sock"), directory.join("nbd.sock"));
@@ -190,7 +190,7 @@ impl BenchFiles<'_> {
 
     /// Stock servers of the bare files, one for the victim and one for the aggressors; with a rate
     /// for that of the aggressors, or without.
-    pub(super) fn nbdkit(&self, rest: Option<Capacity>) -> Result<PathSetup, Failure> {
+    pub(super) fn nbdkit(&self, rest: Option<BareRates>) -> Result<PathSetup, Failure> {
         let name = if rest.is_some() { "nbdkit's rate filter" } else { "no control" };
         let folder = if rest.is_some() { "rate" } else { "plain" };
         let mut processes = Vec::new();
@@ -198,7 +198,7 @@ impl BenchFiles<'_> {
             let socket = self.scratch.join(&format!("{folder}-{}.sock", tenant.name()));
             let mut arguments: Vec<OsString> =
                 vec!["-f".into(), "-U".into(), socket.clone().into()];
-            let rest = rest.filter(|_| *tenant == LoadTenant::Other).map(Capacity::rest);
+            let rest = rest.filter(|_| *tenant == LoadTenant::Other).map(BareRates::rest);
             arguments.extend(rest.map(|_| "--filter=rate".into()));
             arguments.extend(["file".into(), self.file(*tenant).into()]);
             // Without these the kernel's cache would answer, and not the device.
@@ -220,7 +220,7 @@ impl BenchFiles<'_> {
     }
 }
 
-fn tenants(capacity: Capacity) -> String {
+fn tenants(capacity: BareRates) -> String {
     let tenant = |tenant: LoadTenant| {
         let (name, class) = (tenant.name(), tenant.class());
         let promised = match tenant {

@@ -29,7 +29,7 @@ const ADDED_MEDIAN_US: f64 = 140.0;
 
 /// The proxy in front of a memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Frontend {
+enum KeysFrontend {
     Nothing,
     Tidegate,
     Nutcracker,
@@ -63,17 +63,17 @@ struct LoadReport {
 
 #[derive(Deserialize)]
 struct All {
-    service: Times,
+    service: KeyTimes,
 }
 
 #[derive(Deserialize)]
-struct Times {
+struct KeyTimes {
     p50_ns: f64,
 }
 
 impl KeysTestbed {
     fn start(
-        frontend: Frontend,
+        frontend: KeysFrontend,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
@@ -90,8 +90,8 @@ impl KeysTestbed {
         way.socket = directory.join("front.sock");
         let file = directory.join("front.conf");
         match frontend {
-            Frontend::Nothing => way.socket = store,
-            Frontend::Tidegate => {
+            KeysFrontend::Nothing => way.socket = store,
+            KeysFrontend::Tidegate => {
                 fs::write(&file, cluster(&directory)).map_err(fail)?;
                 let program = programs::tidegate()?;
                 let words = ["up", "--no-http", "--state"];
@@ -103,7 +103,7 @@ impl KeysTestbed {
                 let socket = way.socket.clone();
                 way.add(command, &socket, scratch, interrupt)?;
             }
-            Frontend::Nutcracker => {
+            KeysFrontend::Nutcracker => {
                 fs::write(&file, nutcracker(&directory)).map_err(fail)?;
                 let mut command = start("nutcracker", &["-c"]);
                 command.arguments.push(file.into());
@@ -199,9 +199,9 @@ pub(super) fn measure(
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
-    let direct = KeysTestbed::start(Frontend::Nothing, &scratch, interrupt)?;
-    let tidegate = KeysTestbed::start(Frontend::Tidegate, &scratch, interrupt)?;
-    let peer = KeysTestbed::start(Frontend::Nutcracker, &scratch, interrupt);
+    let direct = KeysTestbed::start(KeysFrontend::Nothing, &scratch, interrupt)?;
+    let tidegate = KeysTestbed::start(KeysFrontend::Tidegate, &scratch, interrupt)?;
+    let peer = KeysTestbed::start(KeysFrontend::Nutcracker, &scratch, interrupt);
     let missing = peer.as_ref().err().map(ToString::to_string);
     let ways: Vec<&KeysTestbed> =
         [&direct, &tidegate].into_iter().chain(peer.as_ref().ok()).collect();

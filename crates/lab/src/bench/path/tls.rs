@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{
-    BENCH, DEPTHS, Deployment, ExportTarget, Files, FioFigures, PEER, Server, VOLUME, cannot_write,
-    memory_plugin, rounds,
+    BENCH, ClusterFiles, DEPTHS, Deployment, ExportTarget, FioFigures, PEER, Server, VOLUME,
+    cannot_write, memory_plugin, rounds,
 };
 use tidegate_model::Span;
 
@@ -79,7 +79,7 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// Makes the cluster's certificates, and copies them to where fio and nbdkit look for them.
-fn certify(files: &Files, scratch: &Scratch) -> Result<PathBuf, Failure> {
+fn certify(files: &ClusterFiles, scratch: &Scratch) -> Result<PathBuf, Failure> {
     let mut command = Command::new(programs::tidegate()?);
     command.args(["certify".as_ref(), files.cluster.as_os_str()]);
     command.args(["--state".as_ref(), files.directory.as_os_str()]);
@@ -114,7 +114,7 @@ pub(super) fn measure(
     let ports = free_port().and_then(|ours| Ok((ours, free_port()?))).map_err(cannot_write)?;
     let kind = Deployment { name: "encrypted", ..Deployment::TOGETHER };
     let nbd = format!("127.0.0.1:{}", ports.0);
-    let files = Files::write(&kind, Some(&nbd), "[tls]\ndirectory = \"tls\"\n", &scratch)?;
+    let files = ClusterFiles::write(&kind, Some(&nbd), "[tls]\ndirectory = \"tls\"\n", &scratch)?;
     let certificates = certify(&files, &scratch)?;
     let mut ours = Both::start(kind.name, &files.up("")?, (ports.0, VOLUME), &scratch, interrupt)?;
     let mut arguments: Vec<OsString> =

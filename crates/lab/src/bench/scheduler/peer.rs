@@ -29,9 +29,9 @@ pub(super) fn program() -> Result<CompiledProgram, String> {
         .map_err(|error| format!("no dmclock in {source}: {error}"))
 }
 
-pub(super) struct Peer(Child);
+pub(super) struct SchedulerPeer(Child);
 
-impl Peer {
+impl SchedulerPeer {
     pub(super) fn start(program: &Result<CompiledProgram, String>) -> Result<Self, String> {
         let program = program.as_ref().map_err(String::clone)?;
         program.start(&[], &[]).map(Self)
@@ -63,7 +63,7 @@ impl Peer {
     }
 }
 
-impl Subject for Peer {
+impl Subject for SchedulerPeer {
     fn open(&mut self, streams: &[RequestStream]) -> Result<(), String> {
         let mut line = String::from("streams");
         for RequestStream { weight, reservation, limit } in streams {
@@ -83,7 +83,7 @@ impl Subject for Peer {
     }
 }
 
-impl Contestant for Peer {
+impl Contestant for SchedulerPeer {
     fn window(&mut self, length: Span, cores: &[usize]) -> Option<f64> {
         self.0.window(length, cores)
     }

@@ -8,7 +8,7 @@ use tidegate_algo::allocation::admission;
 use tidegate_model::{Cluster, Policy, Span};
 
 use super::bed::{Bed, RequestStream, Subject};
-use super::peer::{PEER, Peer};
+use super::peer::{PEER, SchedulerPeer};
 use super::{BENCH, Row};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
@@ -45,7 +45,7 @@ type Probe<'a> = &'a dyn Fn(&mut dyn Subject) -> Result<f64, String>;
 
 /// Probes both.
 pub(super) fn rows(
-    peer: &mut Result<Peer, String>,
+    peer: &mut Result<SchedulerPeer, String>,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -139,7 +139,7 @@ fn is_off(subject: &mut dyn Subject, weight: u32) -> Result<f64, String> {
 
 /// How often a scheduler is polled in vain, in a second in which only what a limit holds back is
 /// waiting.
-fn polls(peer: &mut Result<Peer, String>) -> Row {
+fn polls(peer: &mut Result<SchedulerPeer, String>) -> Row {
     let mut bed = Bed::new(&[RequestStream { limit: 2, ..RequestStream::weighing(1) }]);
     bed.serve(Span::SECOND, RATE, &[0]);
     let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| peer.polls());
@@ -163,7 +163,7 @@ const POLICY: &str = r#"
 
 /// Twice as much is reserved as a node can serve. Measures by how much an accepted reservation is
 /// missed, in per cent.
-fn infeasible(peer: &mut Result<Peer, String>) -> Row {
+fn infeasible(peer: &mut Result<SchedulerPeer, String>) -> Row {
     let case = "reservations of 1,500/s and 500/s accepted by a node of 1,000/s: missed by";
     let missed = |served: u64| 100.0 * (1.0 - served as f64 / (1_500.0 * WATCH.as_seconds()));
     let reserved = |reservation| RequestStream { reservation, ..RequestStream::weighing(1) };

@@ -57,7 +57,7 @@ pub(super) fn span(text: &str) -> Result<Span, String> {
 }
 
 /// The files of a run.
-pub(super) struct Order<'a> {
+pub(super) struct TwinFiles<'a> {
     pub(super) load: &'a Path,
     /// How much of it is made again, from its beginning; none for all.
     pub(super) span: Option<Span>,
@@ -77,7 +77,7 @@ struct Outcome {
     report: TwinReport,
 }
 
-pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failure> {
+pub(super) fn run(order: &TwinFiles<'_>, common: &Common) -> Result<ExitCode, Failure> {
     let (Some(cluster), [_, ..]) = (order.cluster, order.policies) else {
         let failure = Failure::new(Code::Usage, "a recording says neither nodes nor promises");
         return Err(failure.help("name the files: --cluster CLUSTER --policy POLICY"));
@@ -97,7 +97,7 @@ pub(super) fn run(order: &Order<'_>, common: &Common) -> Result<ExitCode, Failur
         interrupt.check().is_ok()
     };
     let wrong = |error: PlanError| Failure::quoted(Code::Invalid, &error.to_string());
-    let Order { service, seed, .. } = *order;
+    let TwinFiles { service, seed, .. } = *order;
     let (cluster, transit) = (&cluster.cluster, Span::ZERO);
     let found = match order.recorded_under {
         Some(path) => {

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::Scenario;
+use tidegate_sim::bricks::DsfqScenario;
 
 use super::plot::{Panel, Series, draw};
 use super::{
@@ -23,7 +23,7 @@ const RUNS: [(&str, Discipline); 3] = [
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = scenario(BURST)?;
-    let under = |(_, discipline)| Scenario { discipline, ..base.clone() };
+    let under = |(_, discipline)| DsfqScenario { discipline, ..base.clone() };
     let shown = run(context, RUNS.map(under).to_vec())?;
     let mut table = Table::new().left("RUN").right("f").right("g").right("g ON A");
     table = table.right("g ON B, MB/s");

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::Scenario;
+use tidegate_sim::bricks::DsfqScenario;
 
 use super::judge::{BALANCED, BALANCED_OWED, NEARLY, has_minimum};
 use super::plot::draw;
@@ -19,8 +19,8 @@ const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let one = scenario(FIGURE_12)?;
-    let two = Scenario { coordinators: 2, ..one.clone() };
-    let owed = Scenario { discipline: Discipline::Unified, ..one.clone() };
+    let two = DsfqScenario { coordinators: 2, ..one.clone() };
+    let owed = DsfqScenario { discipline: Discipline::Unified, ..one.clone() };
     let [one, two, owed] = sweep(context, [one, two, owed], &COUNTS)?;
     let (hybrid, of_hybrid) = live::minimum(context, Discipline::DsfqHybrid)?;
     let (unified, of_unified) = live::minimum(context, Discipline::Unified)?;

@@ -4,7 +4,7 @@
 //! Single seconds vary, so the switches of a run are laid on top of each other.
 
 use serde_json::json;
-use tidegate_sim::bricks::{DsfqReport, Scenario};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
@@ -35,7 +35,8 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         scenario
     });
     let shown = run(context, with_threads.to_vec())?;
-    let courses: Vec<[Course; 3]> = shown.iter().map(|shown| courses(&shown.outcome)).collect();
+    let courses: Vec<[StreamCourse; 3]> =
+        shown.iter().map(|shown| courses(&shown.outcome)).collect();
     let mut claims = Vec::new();
     let mut table = Table::new().right("THREADS").left("STREAM").right("h SILENT");
     table = table.right("h ASKS").right("HALF WAY AFTER, s").right("LACKS, MB");
@@ -59,7 +60,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 /// A stream's rate on all bricks while h asks and while h is silent, in MB/s: means of all rounds.
-struct Course {
+struct StreamCourse {
     /// The time that one value covers, in seconds.
     step: f64,
     /// Rates from the moment at which h begins to ask, for as long as it asks.
@@ -70,7 +71,7 @@ struct Course {
     silent: f64,
 }
 
-fn courses(outcome: &DsfqReport) -> [Course; 3] {
+fn courses(outcome: &DsfqReport) -> [StreamCourse; 3] {
     [F, G, H].map(|stream| {
         let step = outcome.sample.as_seconds();
         let phase = (PHASE_SECONDS / step) as usize;
@@ -82,7 +83,7 @@ fn courses(outcome: &DsfqReport) -> [Course; 3] {
         };
         let after: Vec<f64> = (0..phase).map(at).collect();
         let silent: Vec<f64> = (phase + settles..2 * phase).map(at).collect();
-        Course { step, active: mean(&after[settles..]), silent: mean(&silent), after }
+        StreamCourse { step, active: mean(&after[settles..]), silent: mean(&silent), after }
     })
 }
 
@@ -90,7 +91,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-impl Course {
+impl StreamCourse {
     /// When it is half way from what it was to what it will be, in seconds after the switch.
     fn half_way(&self) -> Option<f64> {
         let half = (self.silent + self.active) / 2.0;
@@ -109,7 +110,7 @@ impl Course {
     }
 }
 
-fn follows(figure: &'static str, shown: &DsfqRun, [f, g, h]: &[Course; 3]) -> Claim {
+fn follows(figure: &'static str, shown: &DsfqRun, [f, g, h]: &[StreamCourse; 3]) -> Claim {
     let (numbers, within) = fairness(std::iter::once(&shown.outcome));
     let lag = f.half_way().zip(g.half_way()).map(|(f, g)| f - g);
     let [active, silent] = [apart(f.active, g.active), apart(f.silent, g.silent)];
@@ -135,7 +136,7 @@ fn after_a_second(lag: Option<f64>) -> Check {
     between("f follows after", "s", FOLLOWS_SECONDS, lag.unwrap_or(f64::INFINITY))
 }
 
-fn deeper(base: &Scenario, shown: &[DsfqRun], courses: &[[Course; 3]]) -> Claim {
+fn deeper(base: &DsfqScenario, shown: &[DsfqRun], courses: &[[StreamCourse; 3]]) -> Claim {
     let lacks: Vec<f64> = courses.iter().map(|[_, g, _]| thousandths(g.lacks())).collect();
     let took = shown.iter().map(|shown| shown.seconds).sum();
     source("13", base.seed, took).claim(
@@ -172,8 +173,8 @@ mod tests {
     use super::*;
     use crate::experiment::verdict::{Verdict, judge};
 
-    fn course(after: Vec<f64>) -> Course {
-        Course { step: 1.0, after, active: 4.0, silent: 6.0 }
+    fn course(after: Vec<f64>) -> StreamCourse {
+        StreamCourse { step: 1.0, after, active: 4.0, silent: 6.0 }
     }
 
     #[test]

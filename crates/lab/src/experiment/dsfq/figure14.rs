@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{DsfqReport, Scenario};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
@@ -35,7 +35,7 @@ const NEARLY: f64 = 10.0;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = scenario(FIGURE_14)?;
-    let under = |(_, _, discipline)| Scenario { discipline, ..base.clone() };
+    let under = |(_, _, discipline)| DsfqScenario { discipline, ..base.clone() };
     let shown = run(context, RUNS.map(under).to_vec())?;
     let runs: Vec<Vec<Second>> = shown.iter().map(|shown| seconds(&shown.outcome)).collect();
     let checked =

@@ -5,7 +5,7 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{DsfqReport, Scenario};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
@@ -39,9 +39,10 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let many = |base: Scenario| COORDINATORS.map(|n| Scenario { coordinators: n, ..base.clone() });
+    let many =
+        |base: DsfqScenario| COORDINATORS.map(|n| DsfqScenario { coordinators: n, ..base.clone() });
     let [one, two, four] = sweep(context, many(scenario(FIGURE_9A)?), &COUNTS)?;
-    let bursts = Scenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
+    let bursts = DsfqScenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
     let bursts = run(context, many(bursts).to_vec())?;
     let (live, of_live) = live::totals(context, 2)?;
     let panels = [

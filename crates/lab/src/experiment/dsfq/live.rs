@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use tidegate_model::{Bytes, Discipline, Iops};
-use tidegate_sim::bricks::{DsfqReport, SampleCell, Scenario, Unfairness};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario, SampleCell, Unfairness};
 
 use super::judge::{
     BALANCED, BALANCED_OWED, LATENCIES, Latencies, NEARLY, grows_to_its_share, has_minimum, knee,
@@ -59,7 +59,7 @@ const PACE: Iops = Iops(26);
 const DEPTH: u32 = 4;
 
 /// A scenario with more and more threads.
-struct Live {
+struct LiveSweep {
     sweep: Sweep,
     quiet: Quiet,
     /// Why it was not run, if it was not.
@@ -68,12 +68,13 @@ struct Live {
 
 /// Figure 8: f and g on one node.
 pub(super) fn one_node(context: &FigureContext) -> Result<(Sweep, [Claim; 2]), Failure> {
-    let live = Live::run(context, &scenario(FIGURE_8)?, BLOCK_LARGE, &[0, 4, 8, 11, 14, 17, 20])?;
+    let live =
+        LiveSweep::run(context, &scenario(FIGURE_8)?, BLOCK_LARGE, &[0, 4, 8, 11, 14, 17, 20])?;
     let claims = [throughput(&live), latencies(&live)];
     Ok((live.sweep, claims))
 }
 
-fn throughput(live: &Live) -> Claim {
+fn throughput(live: &LiveSweep) -> Claim {
     let knee = knee(&live.sweep);
     let shares: Vec<f64> = live.sweep.outcomes().map(share).collect();
     live.claim(
@@ -88,7 +89,7 @@ fn throughput(live: &Live) -> Claim {
     )
 }
 
-fn latencies(live: &Live) -> Claim {
+fn latencies(live: &LiveSweep) -> Claim {
     let knee = knee(&live.sweep).unwrap_or(u32::MAX);
     live.claim(
         "8b",
@@ -103,13 +104,13 @@ fn latencies(live: &Live) -> Claim {
 
 /// Figure 9a, and with two gateways 11a: f on A, g on all nodes.
 pub(super) fn totals(context: &FigureContext, gateways: u16) -> Result<(Sweep, Claim), Failure> {
-    let mut scenario = Scenario { coordinators: gateways, ..scenario(FIGURE_9A)? };
+    let mut scenario = DsfqScenario { coordinators: gateways, ..scenario(FIGURE_9A)? };
     scenario.bricks.depth = DEPTH;
     let (figure, text, counts) = match gateways {
         1 => ("9a", "whatever g is served elsewhere", &[0, 4, 8, 12, 16, 20][..]),
         _ => ("11a", "also with the threads of both on two gateways", &[4, 12, 20][..]),
     };
-    let live = Live::run(context, &scenario, BLOCK, counts)?;
+    let live = LiveSweep::run(context, &scenario, BLOCK, counts)?;
     let [of_f, of_g] = [F, G].map(|stream| live.each(|outcome| mean(outcome, stream, None)));
     let (percent, threads) = live.sweep.furthest(1.0, |_| true);
     let claim = live.claim(
@@ -131,13 +132,13 @@ pub(super) fn minimum(
     context: &FigureContext,
     discipline: Discipline,
 ) -> Result<(Sweep, Claim), Failure> {
-    let mut scenario = Scenario { discipline, ..scenario(FIGURE_12)? };
+    let mut scenario = DsfqScenario { discipline, ..scenario(FIGURE_12)? };
     scenario.bricks.depth = DEPTH;
     let (figure, counts, upto, equal) = match discipline {
         Discipline::Unified => ("12", &[18, 22, 32][..], BALANCED_OWED, EQUAL),
         _ => ("12a", &[0, 6, 12, 18, 24, 32][..], BALANCED, NEARLY),
     };
-    let live = Live::run(context, &scenario, BLOCK, counts)?;
+    let live = LiveSweep::run(context, &scenario, BLOCK, counts)?;
     let (percent, threads) = live.sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
     let most = live.sweep.outcomes().map(|outcome| mean(outcome, G, B)).reduce(f64::max);
     let text = format!(
@@ -163,11 +164,11 @@ pub(super) fn minimum(
     Ok((live.sweep, if discipline == Discipline::Unified { claim.ours() } else { claim }))
 }
 
-impl Live {
+impl LiveSweep {
     /// Runs a scenario with each number of threads in the last group of its second stream.
     fn run(
         context: &FigureContext,
-        scenario: &Scenario,
+        scenario: &DsfqScenario,
         block: Bytes,
         counts: &[u32],
     ) -> Result<Self, Failure> {
@@ -218,7 +219,7 @@ impl Live {
 }
 
 /// The scenario's threads, with `count` in the last group of its second stream.
-fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
+fn threads(scenario: &DsfqScenario, count: u32) -> Vec<Threads> {
     let mut threads = Vec::new();
     for (number, stream) in scenario.stream.iter().enumerate() {
         for (index, group) in stream.threads.iter().enumerate() {
@@ -243,7 +244,7 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
 }
 
 /// The measurements in the form of a simulated run: nodes B and C are one brick.
-fn outcome(scenario: &Scenario, block: Bytes, measurement: &Measurement) -> DsfqReport {
+fn outcome(scenario: &DsfqScenario, block: Bytes, measurement: &Measurement) -> DsfqReport {
     let cell = |stream: &str, nodes: Range<usize>| {
         let seen = nodes.filter_map(|node| measurement.seen.get(&volume(stream, node)));
         seen.fold(SampleCell::default(), |sum, seen| SampleCell {
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn threads_are_spread_round_robin() {
-        let shown = |scenario: &Scenario, count| -> Vec<String> {
+        let shown = |scenario: &DsfqScenario, count| -> Vec<String> {
             let formatted = |threads: Threads| {
                 let Threads { stream, node, gateway, count, pace } = threads;
                 let paced = if pace.is_some() { " paced" } else { "" };
@@ -288,7 +289,7 @@ mod tests {
         let one = scenario(FIGURE_8).unwrap();
         assert_eq!(shown(&one, 13), ["30 of f on 0 by 0", "13 of g on 0 by 0"]);
         assert_eq!(shown(&one, 0), ["30 of f on 0 by 0"]);
-        let two = Scenario { coordinators: 2, ..scenario(FIGURE_9A).unwrap() };
+        let two = DsfqScenario { coordinators: 2, ..scenario(FIGURE_9A).unwrap() };
         assert_eq!(
             shown(&two, 3),
             [
@@ -321,7 +322,7 @@ mod tests {
     fn what_was_not_run_is_not_judged() {
         let sweep = Sweep { seed: 0, seconds: 0.0, points: Vec::new() };
         let missing = Some("there is no client".into());
-        let live = Live { sweep, quiet: Quiet::default(), missing };
+        let live = LiveSweep { sweep, quiet: Quiet::default(), missing };
         for claim in [throughput(&live), latencies(&live)] {
             assert_eq!(claim.verdict, Verdict::Skipped);
             assert_eq!(claim.reason.as_deref(), Some("there is no client"));

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{DsfqReport, Scenario};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
 use super::plot::{Panel, draw};
 use super::sweep::{self, LINES, Sweep, sweep};
@@ -22,7 +22,7 @@ const X: &str = "threads of g on B";
 pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure> {
     const COUNTS: [u32; 8] = [0, 1, 2, 4, 6, 8, 12, 16];
     let exchanging = scenario(PARTITION)?;
-    let silent = Scenario { exchange: false, ..exchanging.clone() };
+    let silent = DsfqScenario { exchange: false, ..exchanging.clone() };
     let [silent, exchanging] = sweep(context, [silent, exchanging], &COUNTS)?;
     let panels = [
         silent.throughputs("coordinators tell nothing", X, LINES),
@@ -60,7 +60,7 @@ pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure
 pub(super) fn unified(context: &FigureContext) -> Result<FigureResult, Failure> {
     const COUNTS: [u32; 4] = [0, 1, 2, 3];
     let all_goals = scenario(UNIFIED)?;
-    let weights = Scenario { discipline: Discipline::DsfqTotal, ..all_goals.clone() };
+    let weights = DsfqScenario { discipline: Discipline::DsfqTotal, ..all_goals.clone() };
     let [weights, unified] = sweep(context, [weights, all_goals], &COUNTS)?;
     let panels = [
         rates(&weights, "TOTAL-DSFQ: weights only"),

@@ -1,6 +1,6 @@
 //! DSFQ parameter sweep: the same scenario with more and more client threads.
 
-use tidegate_sim::bricks::{DsfqReport, Scenario};
+use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
 use super::plot::{Panel, Series};
 use super::{A, B, ClaimSource, F, FigureContext, G, apart, mean, run, source};
@@ -24,7 +24,7 @@ pub(super) struct Sweep {
 /// Runs each scenario with each number of threads.
 pub(super) fn sweep<const N: usize>(
     context: &FigureContext,
-    scenarios: [Scenario; N],
+    scenarios: [DsfqScenario; N],
     counts: &[u32],
 ) -> Result<[Sweep; N], Failure> {
     let changed = scenarios.iter().flat_map(|scenario| {

@@ -118,12 +118,12 @@ pub(crate) fn run(options: &Options) -> Result<EndToEndOutcome, Failure> {
     ))?;
     print(&format!(
         "needs {} MiB of room in {} (TMPDIR)",
-        testbed::ROOM_MIB,
+        testbed::SPACE_MIB,
         std::env::temp_dir().display()
     ))?;
     let mut testbed = Testbed::start(interrupt)?;
     let results = play_all(&mut testbed, &acts, options.seconds, print)
-        .map_err(|failure| testbed.scratch.explained(failure, testbed::ROOM_MIB))?;
+        .map_err(|failure| testbed.scratch.explained(failure, testbed::SPACE_MIB))?;
     drop(testbed);
     let path = options.out.join("end-to-end.html");
     let html = page::render(&results, load);

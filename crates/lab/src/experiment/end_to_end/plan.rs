@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_fit_each_capacity_with_room_for_others() {
+    fn promises_fit_each_capacity_and_leave_some_for_others() {
         for phase in [0, 1] {
             for resource in Resource::ALL {
                 let mine = PROMISES.iter().filter(|promise| {

@@ -32,7 +32,7 @@ pub(super) const FILES: [&str; 2] = ["database", "copies"];
 /// The size of each.
 pub(super) const FILE_MIB: u64 = 8;
 /// Room for the volumes, the daemons' state and their logs, in MiB.
-pub(super) const ROOM_MIB: u64 = 3 * VOLUME_MIB + 64;
+pub(super) const SPACE_MIB: u64 = 3 * VOLUME_MIB + 64;
 
 /// The parts that outlive acts: the folder with all stores, and the server of keys.
 pub(super) struct Testbed {
@@ -99,7 +99,7 @@ fn has_engine() -> bool {
 impl Testbed {
     /// Starts the server of keys.
     pub(super) fn start(interrupt: Interrupt) -> Result<Self, Failure> {
-        let scratch = Scratch::with_room(ROOM_MIB)?;
+        let scratch = Scratch::with_space(SPACE_MIB)?;
         let socket = scratch.join(MEMCACHED);
         let words = ["-t", "1", "-m", "64", "-U", "0", "-u", "root", "-s"].map(OsString::from);
         let start = Start {

@@ -19,7 +19,7 @@ use tidegate_console::table::{Cell, Table};
 
 /// A number that was chosen and others in its place, and which of these are known to lose a
 /// promise: reservations, throughput, or how little is for control.
-struct Choice {
+struct ChosenNumber {
     name: &'static str,
     values: &'static [u64],
     known_to_lose: &'static [u64],
@@ -29,20 +29,20 @@ struct Choice {
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-const CHOICES: [Choice; 5] = [
-    Choice {
+const CHOICES: [ChosenNumber; 5] = [
+    ChosenNumber {
         name: "batch, tokens",
         values: &[16, 64, 1_000],
         known_to_lose: &[16],
         set: |_, grain, value| grain.batch = value as u16,
     },
-    Choice {
+    ChosenNumber {
         name: "check interval, us",
         values: &[250, 1_000, 4_000],
         known_to_lose: &[4_000],
         set: |_, grain, value| grain.tick = Span(value * US),
     },
-    Choice {
+    ChosenNumber {
         name: "period, ms",
         values: &[100, 250, 1_000],
         known_to_lose: &[100],
@@ -51,13 +51,13 @@ const CHOICES: [Choice; 5] = [
             scenario.periods = (u64::from(scenario.periods) * 1_000).div_ceil(value) as u32;
         },
     },
-    Choice {
+    ChosenNumber {
         name: "margin, parts of a period",
         values: &[10, 50, 1_000],
         known_to_lose: &[],
         set: |_, grain, value| grain.margin = value,
     },
-    Choice {
+    ChosenNumber {
         name: "window, reads",
         values: &[8, 64, 256],
         known_to_lose: &[],
@@ -77,7 +77,7 @@ static RUNS: Kept = Kept::new(|| {
     for text in LOADS {
         let base = Scenario { periods: SECONDS, ..scenario(text)? };
         all.push(Scenario { control: Control::None, ..base.clone() });
-        for Choice { values, set, .. } in &CHOICES {
+        for ChosenNumber { values, set, .. } in &CHOICES {
             all.extend(values.iter().map(|value| {
                 let (mut one, mut grain) = (base.clone(), Grain::CHOSEN);
                 set(&mut one, &mut grain, *value);
@@ -151,8 +151,8 @@ impl Indicators {
     }
 }
 
-fn kept(choice: &Choice, indicators: &[[Indicators; 2]], runs: &[HaechiRun]) -> Claim {
-    let Choice { name, values, known_to_lose, .. } = choice;
+fn kept(choice: &ChosenNumber, indicators: &[[Indicators; 2]], runs: &[HaechiRun]) -> Claim {
+    let ChosenNumber { name, values, known_to_lose, .. } = choice;
     let pairs = || values.iter().zip(indicators);
     let is_other = |(value, indicators): &(&u64, &[Indicators; 2])| {
         indicators.iter().all(Indicators::is_good) == known_to_lose.contains(value)

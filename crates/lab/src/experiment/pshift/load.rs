@@ -80,7 +80,7 @@ pub(super) struct Load<'a> {
     clock: Clock,
     way: RequestForm,
     sessions: Vec<Box<dyn Session>>,
-    answers: Receiver<Answers>,
+    answers: Receiver<AnsweredJobs>,
     tenants: Vec<TenantLoad>,
     /// Requests of open loops to come: their time, tenant, flow and version.
     due: BinaryHeap<Reverse<(Time, usize, usize, u32)>>,
@@ -89,12 +89,12 @@ pub(super) struct Load<'a> {
     counted: Counted,
 }
 
-type Answers = (Time, Vec<Job>);
+type AnsweredJobs = (Time, Vec<Job>);
 
 /// Where a node puts its answers.
 struct Inbox {
     clock: Clock,
-    sender: Sender<Answers>,
+    sender: Sender<AnsweredJobs>,
 }
 
 impl CompletionSink for Inbox {

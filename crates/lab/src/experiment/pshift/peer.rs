@@ -16,11 +16,15 @@ const PACKAGES: [&str; 2] = ["ortools==9.15.6755", "numpy"];
 /// One bucket in so many changes.
 const CHANGED: u32 = 100;
 /// A bucket, its reservation, and what it asks of which servers.
-pub(crate) type Change = (usize, u64, [(u32, u32); 8]);
+pub(crate) type BucketChange = (usize, u64, [(u32, u32); 8]);
 
 /// One bucket in a hundred, spread over all of them, asks the same of other servers in each round;
 /// rounds count from 2.
-pub(crate) fn changes(family: Family, configuration: &Configuration, round: u64) -> Vec<Change> {
+pub(crate) fn changes(
+    family: Family,
+    configuration: &Configuration,
+    round: u64,
+) -> Vec<BucketChange> {
     let (buckets, reservations) = (u64::from(family.buckets), configuration.reservations());
     let change = |number: u64| {
         let bucket = (number * u64::from(CHANGED) + round) % buckets;
@@ -31,7 +35,7 @@ pub(crate) fn changes(family: Family, configuration: &Configuration, round: u64)
 }
 
 /// Divides again after these changes.
-pub(crate) fn follow(solver: &mut Solver, changes: &[Change]) {
+pub(crate) fn follow(solver: &mut Solver, changes: &[BucketChange]) {
     for (bucket, reservation, demands) in changes {
         // There is room: each had as many servers.
         let _ = solver.set(*bucket, *reservation, demands);

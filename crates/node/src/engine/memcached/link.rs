@@ -142,7 +142,11 @@ impl MemcachedLink {
     }
 
     /// Reads once, and finishes the work whose replies have arrived. Returns their length in bytes.
-    pub(super) fn receive(&self, input: &mut Input, finished: &mut Vec<Work>) -> io::Result<usize> {
+    pub(super) fn receive(
+        &self,
+        input: &mut ReplyBuffer,
+        finished: &mut Vec<Work>,
+    ) -> io::Result<usize> {
         match rustix::io::read(&self.stream, input.spare_capacity()) {
             Ok(0) => return Err(io::Error::other("it closed the connection")),
             Ok(count) => input.length += count,
@@ -165,7 +169,7 @@ impl MemcachedLink {
     }
 
     /// Finishes the work whose replies have arrived, and returns their length in bytes.
-    fn replies(&self, input: &mut Input, finished: &mut Vec<Work>) -> io::Result<usize> {
+    fn replies(&self, input: &mut ReplyBuffer, finished: &mut Vec<Work>) -> io::Result<usize> {
         let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut exchange = lock(&self.exchange);
         let mut used = 0;
@@ -204,7 +208,7 @@ impl MemcachedLink {
 
 /// The bytes from memcached that are not yet a complete reply. A long reply is read into its final
 /// buffer.
-pub(super) struct Input {
+pub(super) struct ReplyBuffer {
     bytes: Buffer,
     /// The bytes that were read.
     length: usize,
@@ -212,13 +216,13 @@ pub(super) struct Input {
     least: usize,
 }
 
-impl Default for Input {
+impl Default for ReplyBuffer {
     fn default() -> Self {
         Self { bytes: Buffer::with_length(INPUT), length: 0, least: 0 }
     }
 }
 
-impl Input {
+impl ReplyBuffer {
     /// The buffer for the next read, which ends with a long reply.
     fn spare_capacity(&mut self) -> &mut [u8] {
         let end = if self.least > INPUT { self.least } else { INPUT }.max(self.length + 1);

@@ -13,7 +13,7 @@ use tidegate_fabric::reactor::{Interest, Ready, Registrar};
 use tidegate_fabric::stream::{Address, Stream};
 
 use super::SILENCE;
-use super::link::{Input, MemcachedLink, Reader};
+use super::link::{MemcachedLink, Reader, ReplyBuffer};
 use crate::engine::Work;
 use crate::mutex::lock;
 
@@ -22,7 +22,7 @@ pub(crate) struct WorkerLine {
     registrar: Registrar,
     token: u64,
     link: Mutex<Option<Arc<MemcachedLink>>>,
-    input: Mutex<Input>,
+    input: Mutex<ReplyBuffer>,
     /// Requests came while there was no connection.
     is_wanted: AtomicBool,
     /// The session is closed: there will be no connection.
@@ -80,7 +80,7 @@ impl WorkerLine {
         let Ok(stream) = Stream::connect(address) else { return };
         let reader = Reader::Worker(self.registrar.clone(), self.token);
         let link = Arc::new(MemcachedLink::new(stream, reader));
-        *lock(&self.input) = Input::default();
+        *lock(&self.input) = ReplyBuffer::default();
         self.silences.store(0, Ordering::Relaxed);
         let mut slot = lock(&self.link);
         if self.is_closed.load(Ordering::Relaxed)

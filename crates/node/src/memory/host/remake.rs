@@ -89,7 +89,7 @@ impl Host {
     fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<RemadeStore, StartError> {
         let control = self.control_words();
         copy(old, &new, region_layout::DATA, old.length())?;
-        let store = self.look_over(&new);
+        let store = self.inspect_store(&new);
         if store != RemadeStore::Kept {
             drop(new);
             new = region(&self.node)?;
@@ -103,7 +103,7 @@ impl Host {
 
     /// Continues with the same memory, which no client reaches.
     fn make_anew_in_place(&self, memory: &Arc<Region>) -> Result<RemadeStore, StartError> {
-        let (control, store) = (self.control_words(), self.look_over(memory));
+        let (control, store) = (self.control_words(), self.inspect_store(memory));
         match store {
             RemadeStore::Kept => {
                 clear(memory, 0, region_layout::DATA)?;
@@ -119,8 +119,8 @@ impl Host {
     }
 
     /// Whether the store can be kept. No other process has or reaches its memory.
-    fn look_over(&self, memory: &Arc<Region>) -> RemadeStore {
-        match Inspector::new(&self.node, memory).map(|mut inspector| inspector.look_over_store()) {
+    fn inspect_store(&self, memory: &Arc<Region>) -> RemadeStore {
+        match Inspector::new(&self.node, memory).map(|mut inspector| inspector.inspect_store()) {
             Ok(None) => RemadeStore::Kept,
             Ok(Some(structure)) => RemadeStore::Emptied(structure),
             Err(_) => RemadeStore::Emptied(Structure::StoreHeader),

@@ -40,21 +40,21 @@ impl<F: RemoteMemory> Monitor<F> {
         let result = |number: SessionSlot| {
             let session_slot =
                 self.client_table.get(number).filter(|session_slot| session_slot.is_in)?;
-            let report = self.books.report(number.index()).unwrap_or_default();
+            let report = self.account.report(number.index()).unwrap_or_default();
             let outcome = PeriodUsage { completed: report.completed, ..PeriodUsage::default() };
             Some((session_slot.promise, outcome))
         };
         let is_busy =
-            |number: SessionSlot| self.books.report(number.index()).is_some_and(|it| it.is_busy);
+            |number: SessionSlot| self.account.report(number.index()).is_some_and(|it| it.is_busy);
         let all = || (0..self.settings.session_slots).map(SessionSlot);
         self.closing = Some(Closing {
             epoch: self.epoch,
             at: now.after(GRACE),
-            capacity: self.books.capacity(),
-            minted: self.books.minted(),
-            granted: self.books.granted(),
-            late: self.books.late(),
-            spare: self.books.spare(),
+            capacity: self.account.capacity(),
+            minted: self.account.minted(),
+            granted: self.account.granted(),
+            late: self.account.late(),
+            spare: self.account.spare(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             session_slots: all().map(result).collect(),
             busy: all().map(is_busy).collect(),
@@ -95,7 +95,7 @@ impl<F: RemoteMemory> Monitor<F> {
         };
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
-        self.books.revise(learned);
+        self.account.revise(learned);
         self.published_capacity = learned;
         self.post(WRITE, Operation::WriteWord { word: learned, to: region_layout::LEARNED });
         for (number, result) in closing.session_slots.iter().enumerate() {

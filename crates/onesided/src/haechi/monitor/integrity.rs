@@ -31,7 +31,7 @@ impl<F: RemoteMemory> Monitor<F> {
         let pool = PoolWord::read(at(region_layout::POOL));
         // One of another period is answered by the next poll: another period begins.
         let is_pool_sound =
-            !pool.is_of(self.epoch) || (POOL_MIN..=self.books.left()).contains(&pool.tokens);
+            !pool.is_of(self.epoch) || (POOL_MIN..=self.account.left()).contains(&pool.tokens);
         let header = [at(region_layout::HEADER), at(region_layout::LAYOUT)];
         let checks = [
             (header == [region_layout::MAGIC, region_layout::VERSION], Structure::Header),

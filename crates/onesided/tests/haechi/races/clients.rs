@@ -51,7 +51,7 @@ fn r06_a_late_grant_begins_one_period_once() {
 fn r07_a_report_of_another_period_counts_for_nothing() {
     let mut sim = HaechiSim::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
     sim.run_into_next(percent(60));
-    let reported = sim.monitor.books().report(0).unwrap();
+    let reported = sim.monitor.account().report(0).unwrap();
     assert!(reported.completed > 1_000);
     let lever = sim.clients[0].lever.clone();
     while !lever.pending().iter().any(|one| matches!(one, Operation::Write { .. })) {
@@ -65,8 +65,8 @@ fn r07_a_report_of_another_period_counts_for_nothing() {
     sim.run_into_next(Span(5 * TICK.0));
     while lever.step() {}
     sim.run(Span(5 * TICK.0));
-    assert_eq!(sim.monitor.books().report(0), None);
-    assert!(sim.monitor.books().report(1).is_some());
+    assert_eq!(sim.monitor.account().report(0), None);
+    assert!(sim.monitor.account().report(1).is_some());
 }
 
 /// The words of a report are seen one after the other, in either order, with any delay: no client
@@ -99,7 +99,7 @@ fn r08_a_torn_report_accuses_no_client() {
         let accused = |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { .. });
         assert_eq!(sim.events.iter().find(accused), None);
         assert!(sim.summaries().count() > 2);
-        sim.check_books();
+        sim.check_account();
     }
 }
 
@@ -160,7 +160,7 @@ fn r09_what_a_dead_client_had_goes_to_others() {
         assert_eq!(sim.events.iter().filter(evicted).count(), 1);
         let limit = died.after(Span((EVICT + 1) * PERIOD.0));
         assert!(sim.monitor.promise(SessionSlot(0)).is_none() && sim.now > limit);
-        sim.check_books();
+        sim.check_account();
     }
 }
 
@@ -196,7 +196,7 @@ fn r10_a_client_that_was_given_up_wrongly_spends_no_token_twice() {
             let issued = sim.issued() - before;
             let most = periods * (CAPACITY + slack(3));
             assert!(issued <= most, "{rules:?}, {begin} %, {steps} steps: {issued} > {most}");
-            sim.check_books();
+            sim.check_account();
             // And afterwards it has its reservation again.
             sim.run_into_next(Span::ZERO);
             let before = lever.issued();
@@ -272,7 +272,7 @@ fn r11_clocks_that_drift_meet_once_a_period() {
             sim.clients[0].is_stopped = false;
             sim.run_into_next(Span(2 * TICK.0));
         }
-        let begun = sim.monitor.books().period().begun;
+        let begun = sim.monitor.account().period().begun;
         for client in &sim.clients {
             let period = client.port.balance().period();
             assert_eq!(period.epoch, sim.epoch());
@@ -411,7 +411,7 @@ fn r20_an_early_client_takes_no_promised_token() {
             sim.run(percent(94));
             assert!(lever.issued() - early >= 2_700, "{rules:?}: {}", lever.issued() - early);
             assert!(!sim.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
-            sim.check_books();
+            sim.check_account();
         }
     }
 }

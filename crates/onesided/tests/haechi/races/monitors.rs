@@ -48,7 +48,7 @@ fn r12_a_second_monitor_stops_the_first() {
             let issued = sim.issued_in(3);
             assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
             assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
-            sim.check_books();
+            sim.check_account();
         }
     }
 }
@@ -236,7 +236,7 @@ fn r14_numbers_of_periods_come_round() {
             let done = summary.session_slots.iter().flatten().map(|(_, outcome)| outcome.completed);
             assert!(done.sum::<u64>() + slack(2) >= CAPACITY, "{summary:?}");
         }
-        sim.check_books();
+        sim.check_account();
         assert_eq!(WINDOW, 8);
     }
 }

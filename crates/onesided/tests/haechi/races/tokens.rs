@@ -21,7 +21,7 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
         for _ in 0..5 {
             sim.run_into_next(Span::ZERO);
             let epoch = sim.epoch();
-            while sim.now.after(Span(3 * TICK.0)) < sim.monitor.books().period().end() {
+            while sim.now.after(Span(3 * TICK.0)) < sim.monitor.account().period().end() {
                 sim.lever.hold();
                 _ = sim.monitor.poll(sim.now, &mut sim.events);
                 sim.clients.iter_mut().for_each(|client| client.poll(sim.now));
@@ -39,8 +39,8 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
             sim.monitor.poll(sim.now, &mut sim.events).unwrap();
             let usages = sim.clients.iter().map(|client| client.port.balance().usage());
             let obtained: u64 = usages.map(|usage| usage.obtained).sum();
-            assert_eq!(obtained, sim.monitor.books().granted(), "{rules:?}");
-            sim.check_books();
+            assert_eq!(obtained, sim.monitor.account().granted(), "{rules:?}");
+            sim.check_account();
             sim.clients.iter().for_each(|client| client.lever.go());
         }
     }
@@ -79,17 +79,17 @@ fn r03_an_overdrawn_pool_recovers() {
     let mut sim = HaechiSim::new(Rules::SOUND, &promises);
     sim.run_into_next(Span::ZERO);
     let (mut least, mut empty) = (0, 0);
-    let looks = |sim: &HaechiSim| -> usize {
+    let reads = |sim: &HaechiSim| -> usize {
         let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
         sim.clients.iter().map(|client| client.lever.log().iter().filter(is_take).count()).sum()
     };
-    let before = looks(&sim);
+    let before = reads(&sim);
     for _ in 0..PERIOD.0 / POLL_INTERVAL.0 {
         sim.step();
         least = least.min(sim.pool().tokens);
         empty += u64::from(sim.pool().tokens <= 0);
     }
-    let takes = (looks(&sim) - before) as u64;
+    let takes = (reads(&sim) - before) as u64;
     let batch = i64::from(WINDOW.max(CAPACITY as u32 / 50 / 8));
     assert!(least < 0, "nobody found it empty");
     assert!(least >= -2 * 8 * batch, "{least}");
@@ -101,7 +101,7 @@ fn r03_an_overdrawn_pool_recovers() {
     let issued = sim.issued_in(3);
     let least = CAPACITY - slack(8);
     assert!(issued.iter().all(|issued| (least..=CAPACITY + slack(8)).contains(issued)));
-    sim.check_books();
+    sim.check_account();
 }
 
 /// Clients keep batches in hand that they do not use, and say nothing of it: nothing is made again
@@ -121,7 +121,7 @@ fn r04_tokens_in_hand_are_not_made_again() {
             let obtained: u64 = usages.map(|usage| usage.obtained).sum();
             let left = sim.pool().tokens.max(0).unsigned_abs();
             assert!(obtained + left <= CAPACITY, "{rules:?}: {obtained} and {left}");
-            sim.check_books();
+            sim.check_account();
         }
     }
 }
@@ -196,7 +196,7 @@ fn r15_reports_come_though_the_pool_never_shrinks() {
         let issued = sim.issued_in(4);
         assert!(issued.iter().all(|issued| *issued > 9_000), "{rules:?}: {issued:?}");
         assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
-        sim.check_books();
+        sim.check_account();
     }
 }
 

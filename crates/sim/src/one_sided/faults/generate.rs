@@ -5,7 +5,7 @@ use tidegate_algo::onesided::admission::{Capacity, admit};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
 
-use super::{ClientSpec, Fault, FaultScenario, Load, WILD};
+use super::{ClientLoad, ClientSpec, Fault, FaultScenario, WILD};
 use crate::rng::Stream;
 
 impl FaultScenario {
@@ -78,11 +78,11 @@ impl FaultScenario {
     fn spec(&self, random: &mut Stream, reservation: u64) -> ClientSpec {
         let rate = reservation * Span::SECOND.0 / self.period.0;
         let load = match random.below(8) {
-            0..=3 => Load::All,
-            4 => Load::Even(rate * random.within(105, 150) / 100 + 50),
-            5 => Load::Even(rate * random.within(5, 90) / 100),
-            6 => Load::OnOff(Span(random.within(5, 600) * Span::MILLISECOND.0)),
-            _ => Load::Nothing,
+            0..=3 => ClientLoad::All,
+            4 => ClientLoad::Even(rate * random.within(105, 150) / 100 + 50),
+            5 => ClientLoad::Even(rate * random.within(5, 90) / 100),
+            6 => ClientLoad::OnOff(Span(random.within(5, 600) * Span::MILLISECOND.0)),
+            _ => ClientLoad::Nothing,
         };
         let limit = match random.below(5) {
             0 => reservation + random.within(0, reservation + 200),

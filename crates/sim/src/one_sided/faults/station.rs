@@ -12,7 +12,7 @@ use tidegate_onesided::one_sided::{
 };
 
 use super::super::network::Endpoint;
-use super::{ClientSpec, Load};
+use super::{ClientLoad, ClientSpec};
 
 /// A connection on which the engine's own operations take longer, in their order.
 pub(super) struct Late {
@@ -113,11 +113,11 @@ impl Station {
     /// Returns the operations that the client wants by now, in all.
     fn wanted(&self, now: Time) -> u64 {
         match self.spec.load {
-            Load::All => u64::MAX,
-            Load::Nothing => 0,
-            Load::OnOff(phase) if (now.0 / phase.0).is_multiple_of(2) => u64::MAX,
-            Load::OnOff(_) => 0,
-            Load::Even(rate) => {
+            ClientLoad::All => u64::MAX,
+            ClientLoad::Nothing => 0,
+            ClientLoad::OnOff(phase) if (now.0 / phase.0).is_multiple_of(2) => u64::MAX,
+            ClientLoad::OnOff(_) => 0,
+            ClientLoad::Even(rate) => {
                 let passed = u128::from(now.since(self.began).0);
                 (passed * u128::from(rate) / u128::from(Span::SECOND.0)) as u64
             }

@@ -13,7 +13,7 @@ use super::super::network::{Loopback, Network};
 use super::super::nic::{NicModel, Order, Service};
 use super::super::world::REGION;
 use super::station::{Late, Station};
-use super::{ClientSpec, Fault, FaultScenario, Load};
+use super::{ClientLoad, ClientSpec, Fault, FaultScenario};
 use crate::time::Picoseconds;
 use crate::trial::{Inspection, Phases, Trial};
 
@@ -162,9 +162,9 @@ impl OneSidedTrial {
         let mut events = core::mem::take(&mut self.events);
         let result = monitor.poll(self.now, &mut events);
         self.next_poll = monitor.next_deadline().max(self.now);
-        let period = monitor.books().period();
-        let (granted, minted) = (monitor.books().granted(), monitor.books().minted());
-        let capacity = monitor.books().capacity();
+        let period = monitor.account().period();
+        let (granted, minted) = (monitor.account().granted(), monitor.account().minted());
+        let capacity = monitor.account().capacity();
         result.map_err(|lost| lost.to_string())?;
         if granted > minted {
             return Err(format!("{granted} pool tokens granted, {minted} made"));
@@ -218,8 +218,8 @@ impl OneSidedTrial {
                 return Err(format!("session slot {} is gone", station.slot));
             };
             let demand = match station.spec.load {
-                Load::All => u64::MAX,
-                Load::Even(rate) => {
+                ClientLoad::All => u64::MAX,
+                ClientLoad::Even(rate) => {
                     (u128::from(rate) * u128::from(period.0) / 1_000_000_000) as u64
                 }
                 _ => 0,
@@ -239,7 +239,7 @@ impl OneSidedTrial {
         let node = scenario.per_period(scenario.last);
         let here = || self.stations.iter().filter(|station| !station.is_dead);
         let is_greedy =
-            |spec: &ClientSpec| spec.load == Load::All && spec.promise.limit == u64::MAX;
+            |spec: &ClientSpec| spec.load == ClientLoad::All && spec.promise.limit == u64::MAX;
         let greedy = here().filter(|station| is_greedy(&station.spec)).count() as u64;
         if greedy.saturating_sub(1) * scenario.per_period(scenario.local) < node {
             return Ok(());

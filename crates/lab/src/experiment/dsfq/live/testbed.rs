@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tidegate_model::{Bytes, Portion, Span};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::OperatorRequest;
-use tidegate_sim::bricks::Scenario;
+use tidegate_sim::bricks::DsfqScenario;
 
 use crate::experiment::child::Child;
 use crate::experiment::controller::Controller;
@@ -55,7 +55,7 @@ impl DsfqTestbed {
     /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
     pub(super) fn start(
-        scenario: &Scenario,
+        scenario: &DsfqScenario,
         nodes: usize,
         block: Bytes,
         interrupt: &Interrupt,
@@ -120,7 +120,7 @@ fn node(number: usize) -> String {
     format!("n{number}")
 }
 
-fn gateways(scenario: &Scenario) -> impl Iterator<Item = String> {
+fn gateways(scenario: &DsfqScenario) -> impl Iterator<Item = String> {
     (0..scenario.coordinators).map(|number| format!("g{number}"))
 }
 
@@ -129,7 +129,7 @@ fn socket(scratch: &Scratch, listener: &str) -> PathBuf {
     scratch.join(&format!("{listener}.sock"))
 }
 
-fn cluster(scenario: &Scenario, nodes: usize, block: Bytes, scratch: &Scratch) -> String {
+fn cluster(scenario: &DsfqScenario, nodes: usize, block: Bytes, scratch: &Scratch) -> String {
     let (depth, discipline) = (scenario.bricks.depth, scenario.discipline);
     let mut text = String::from("cost = \"requests\"\n");
     for name in (0..nodes).map(node) {
@@ -166,7 +166,7 @@ fn cluster(scenario: &Scenario, nodes: usize, block: Bytes, scratch: &Scratch) -
     text
 }
 
-fn policy(scenario: &Scenario) -> String {
+fn policy(scenario: &DsfqScenario) -> String {
     let mut text = String::new();
     for stream in &scenario.stream {
         let (name, weight) = (&stream.name, stream.weight);
