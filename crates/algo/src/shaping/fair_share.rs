@@ -94,6 +94,34 @@ pub fn allocate(budget: u64, tenants: &[TenantDemand]) -> Vec<u64> {
     pool.shares
 }
 
+/// Divides `budget` where tenants have some of it already, in the tenants' order, and keep at least
+/// that, even beyond their limits. A tenant that has no more than its fair share gets the rest of
+/// it, and no more: the outcome is as if nothing had been given. What a tenant has beyond its share
+/// is taken from the others'.
+///
+/// ```
+/// use tidegate_algo::shaping::fair_share::{TenantDemand, allocate_around};
+/// let three = [TenantDemand::BACKLOGGED; 3];
+/// assert_eq!(allocate_around(900, &three, &[100, 300, 0]), [300, 300, 300]);
+/// assert_eq!(allocate_around(900, &three, &[100, 500, 0]), [200, 500, 200]);
+/// ```
+pub fn allocate_around(budget: u64, tenants: &[TenantDemand], held: &[u64]) -> Vec<u64> {
+    let mut shares = held.to_vec();
+    let (mut left, mut open) = (budget, Vec::from_iter(0..tenants.len()));
+    loop {
+        let demands: Vec<TenantDemand> = open.iter().map(|index| tenants[*index]).collect();
+        let fair = allocate(left, &demands);
+        let keeps = |(index, fair): &(&usize, &u64)| **fair < held[**index];
+        let (kept, others): (Vec<_>, Vec<_>) = open.iter().zip(&fair).partition(keeps);
+        if kept.is_empty() {
+            others.into_iter().for_each(|(index, share)| shares[*index] = *share);
+            return shares;
+        }
+        left = kept.into_iter().fold(left, |left, (index, _)| left.saturating_sub(held[*index]));
+        open = others.into_iter().map(|(index, _)| *index).collect();
+    }
+}
+
 /// Divides one tenant's rate over its stages: equals with nothing but demands. The part beyond
 /// their demands is spread evenly, so that every stage can grow before the next cycle.
 ///
@@ -293,6 +321,41 @@ mod tests {
             let moved: Vec<TenantDemand> = shuffled.iter().map(|index| tenants[*index]).collect();
             let expected: Vec<u64> = shuffled.iter().map(|index| shares[*index]).collect();
             prop_assert_eq!(allocate(budget, &moved), expected);
+        }
+
+        #[test]
+        fn who_has_a_part_of_its_share_gains_nothing(
+            budget in 0u64..600,
+            (tenants, parts) in tenants().prop_flat_map(|tenants| {
+                let parts = prop::collection::vec(0u64..=100, tenants.len());
+                (Just(tenants), parts)
+            })
+        ) {
+            let shares = allocate(budget, &tenants);
+            let held = shares.iter().zip(&parts).map(|(share, part)| share * part / 100);
+            let held: Vec<u64> = held.collect();
+            prop_assert_eq!(allocate_around(budget, &tenants, &held), shares);
+        }
+
+        #[test]
+        fn who_has_more_than_its_share_keeps_it(
+            budget in 0u64..600,
+            (tenants, held) in tenants().prop_flat_map(|tenants| {
+                let held = prop::collection::vec(prop_oneof![Just(0u64), 0u64..300], tenants.len());
+                (Just(tenants), held)
+            })
+        ) {
+            let shares = allocate_around(budget, &tenants, &held);
+            for ((share, held), tenant) in shares.iter().zip(&held).zip(&tenants) {
+                prop_assert!(share >= held && *share <= tenant.limit.max(*held), "{shares:?}");
+            }
+            let most = u128::from(budget).max(sum(held.iter().copied()));
+            prop_assert!(sum(shares.clone()) <= most.max(u128::from(budget)), "{shares:?}");
+            // No tenant without one has more than in a division without any.
+            let alone = allocate(budget, &tenants);
+            for ((share, held), alone) in shares.iter().zip(&held).zip(alone) {
+                prop_assert!(*share <= alone.max(*held), "{shares:?}");
+            }
         }
 
         #[test]

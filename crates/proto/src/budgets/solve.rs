@@ -1,13 +1,14 @@
 //! Division of the budget in one unit: over the tenants, then over the stages of each.
 //!
 //! PAIO's Algorithm 2 (§8.2) in two steps. First the budget is divided over the tenants that have a
-//! stage ([`allocate`]: reservations, then weighted max-min shares up to demand, then headroom);
+//! stage ([`allocate_around`]: reservations, weighted max-min shares up to demand, then headroom);
 //! then each tenant's rate over its stages ([`divide`]: equals with nothing but demands). Two
 //! things come before both:
 //!
 //! - *Held* shares. A stage that fell silent goes on enforcing its rates, and would not notice that
-//!   it lost them. Its share leaves the budget, its tenant's reservation and its tenant's limit,
-//!   and is not divided again.
+//!   it lost them. Its share is not divided again, and counts as its tenant's: of the reservation,
+//!   of the limit, and of the part that goes with the weight. So a tenant has no more because its
+//!   supervisors are gone.
 //! - *Starting* shares. A stage that wants nothing would be given nothing, and its first request
 //!   would wait for ever. One hundredth of the budget is handed out in equal parts, so that every
 //!   stage can begin; its waiting requests show the next cycle that it wants more.
@@ -21,7 +22,7 @@
 //!
 //! A *group* of tenants takes part in the first division as one tenant would, with the group's
 //! promise and the demands of its tenants; then its tenants divide what it got, again by
-//! [`allocate`]. So a reservation that one of them does not use is the others' before it is
+//! [`allocate_around`]. So a reservation that one of them does not use is the others' before it is
 //! anybody else's, and a group without a reservation brings those of its tenants.
 //!
 //! Example: 1,000 MiB/s, a group that is promised 600, with two tenants of which one is promised
@@ -31,7 +32,7 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use tidegate_algo::shaping::fair_share::{TenantDemand, allocate, divide};
+use tidegate_algo::shaping::fair_share::{TenantDemand, allocate_around, divide};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Promise;
@@ -66,6 +67,10 @@ struct TenantEntries {
 }
 
 impl TenantEntries {
+    fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.held == 0
+    }
+
     fn starts(&self) -> u64 {
         self.start * self.members.len() as u64
     }
@@ -146,76 +151,86 @@ impl Division<'_> {
         let members = |who: &[usize], tenants: &[TenantEntries]| {
             who.iter().map(|tenant| tenants[*tenant].members.len() as u64).sum::<u64>()
         };
-        let mut free = amount.saturating_sub(held(who, tenants));
-        let start = free / START_PART / members(who, tenants).max(1);
+        let start = amount.saturating_sub(held(who, tenants)) / START_PART;
+        let start = start / members(who, tenants).max(1);
         let of = |tenant: &usize| self.policy.tenants[*tenant].group;
         let is_same = |one: &usize, other: &usize| group(*one).is_some() && of(one) == of(other);
-        let (mut demands, mut parties) = (Vec::new(), Vec::new());
+        let (mut free, mut demands, mut parties) = (amount, Vec::new(), Vec::new());
         for party in who.chunk_by(is_same) {
             let (first, shared) = (demands.len(), group(party[0]));
             let limit = shared.and_then(|promise| promise.limit.get(self.unit));
-            let (held, count) = (held(party, tenants), members(party, tenants));
-            let most = left_of(limit.unwrap_or(u64::MAX), held);
-            let start = start.min(most / count.max(1));
-            for tenant in party {
-                if tenants[*tenant].members.is_empty() {
+            let (limit, held) = (limit.unwrap_or(u64::MAX), held(party, tenants));
+            let start = start.min(left_of(limit, held) / members(party, tenants).max(1));
+            for index in party {
+                let tenant = &mut tenants[*index];
+                if tenant.is_empty() {
                     continue;
                 }
-                demands.push((*tenant, self.demand(*tenant, start, &mut tenants[*tenant])));
-                free -= tenants[*tenant].starts();
+                demands.push((*index, self.demand(*index, start, tenant), tenant.held));
+                free = free.saturating_sub(tenant.starts());
             }
             let own = &demands[first..];
             let joint = match (shared, own) {
                 (_, []) => continue,
-                (None, [(_, demand), ..]) => *demand,
+                (None, [(_, demand, _), ..]) => *demand,
                 (Some(promise), own) => {
-                    let starts = own.iter().map(|(tenant, _)| tenants[*tenant].starts()).sum();
+                    let starts = own.iter().map(|(tenant, ..)| tenants[*tenant].starts()).sum();
                     let reserved = promise.reservation.get(self.unit);
-                    let reserved =
-                        reserved.map(|it| it.saturating_sub(held).saturating_sub(starts));
-                    joint(own, promise.weight, reserved, left_of(most, starts))
+                    let reserved = reserved.map(|it| it.saturating_sub(starts));
+                    joint(own, promise.weight, reserved, left_of(limit, starts))
                 }
             };
-            parties.push((joint, demands.len() - first));
+            parties.push((demands.len() - first, joint, held));
         }
-        let joint: Vec<TenantDemand> = parties.iter().map(|(demand, _)| *demand).collect();
         let mut rest = &demands[..];
-        for ((_, count), share) in parties.iter().zip(allocate(free, &joint)) {
+        for ((count, ..), share) in parties.iter().zip(shares(free, &parties)) {
             let (own, others) = rest.split_at(*count);
             rest = others;
-            let inner: Vec<TenantDemand> = own.iter().map(|(_, demand)| *demand).collect();
-            for ((tenant, _), share) in own.iter().zip(allocate(share, &inner)) {
-                tenants[*tenant].goal = tenants[*tenant].starts() + share;
+            for ((tenant, _, held), share) in own.iter().zip(shares(share, own)) {
+                tenants[*tenant].goal = tenants[*tenant].starts() + share.saturating_sub(*held);
             }
         }
     }
 
-    /// The demand of a tenant beyond starting shares of at most `start`, which it is given.
+    /// The demand of a tenant, with what is held, beyond starting shares of at most `start`, which
+    /// it is given.
     fn demand(&self, index: usize, start: u64, tenant: &mut TenantEntries) -> TenantDemand {
         let promise = &self.policy.tenants[index];
-        let limit = left_of(promise.limit.get(self.unit).unwrap_or(u64::MAX), tenant.held);
-        tenant.start = start.min(limit / tenant.members.len() as u64);
-        let promised = self.reserved[index];
+        let weight = NonZeroU32::new(promise.weight).unwrap_or(NonZeroU32::MIN);
+        let (reserved, held) = (self.reserved[index], tenant.held);
+        if tenant.members.is_empty() {
+            let reservation = reserved.min(held);
+            return TenantDemand { reservation, limit: held, weight, demand: held };
+        }
+        let limit = promise.limit.get(self.unit).unwrap_or(u64::MAX);
+        tenant.start = start.min(left_of(limit, held) / tenant.members.len() as u64);
         let wanted = |index: &usize| left_of(self.entries[*index].demand, tenant.start);
         TenantDemand {
-            reservation: promised.saturating_sub(tenant.held).saturating_sub(tenant.starts()),
+            reservation: reserved.saturating_sub(tenant.starts()),
             limit: left_of(limit, tenant.starts()),
-            weight: NonZeroU32::new(promise.weight).unwrap_or(NonZeroU32::MIN),
-            demand: tenant.members.iter().map(wanted).fold(0, u64::saturating_add),
+            weight,
+            demand: tenant.members.iter().map(wanted).fold(held, u64::saturating_add),
         }
     }
+}
+
+/// Divides an amount over tenants or groups with these demands and held shares.
+fn shares<Who>(amount: u64, who: &[(Who, TenantDemand, u64)]) -> Vec<u64> {
+    let demands: Vec<TenantDemand> = who.iter().map(|(_, demand, _)| *demand).collect();
+    let held: Vec<u64> = who.iter().map(|(.., held)| *held).collect();
+    allocate_around(amount, &demands, &held)
 }
 
 /// The demand of a group. Its reservation is that of its tenants as far as they want it, and
 /// more if the group has a reservation of its own.
 fn joint(
-    tenants: &[(usize, TenantDemand)],
+    tenants: &[(usize, TenantDemand, u64)],
     weight: u32,
     reserved: Option<u64>,
     limit: u64,
 ) -> TenantDemand {
     let sum = |of: fn(&TenantDemand) -> u64| {
-        tenants.iter().fold(0u64, |sum, (_, demand)| sum.saturating_add(of(demand)))
+        tenants.iter().fold(0u64, |sum, (_, demand, _)| sum.saturating_add(of(demand)))
     };
     let of_tenants = sum(|it| it.reservation.min(it.limit).min(it.demand));
     TenantDemand {
@@ -300,6 +315,23 @@ mod tests {
         let goals = goals(&two, [held, entry(0, ANY), entry(1, ANY)].into());
         // 600 are left. Both start with 3; 197 more are due to the first; 397 go in halves.
         assert_eq!(goals, [400_000, 398_500, 201_500]);
+    }
+
+    /// A tenant that kills its supervisors has no more for it, nor has its group.
+    #[test]
+    fn what_silent_stages_hold_is_of_their_tenants_part_by_weight() {
+        let held = |tenant, rate| TenantAtStage { held: Some(rate), ..entry(tenant, ANY) };
+        let two = policy("budget = \"400kB/s\"", &["reservation = \"100kB/s\"", ""]);
+        let entries = (0..5).map(|_| held(1, 25_000)).chain([entry(1, ANY), entry(0, ANY)]);
+        let all = goals(&two, entries.collect());
+        // One of two has its 100 and half of the rest, but for starting shares.
+        assert_eq!(all[5..], [25_687, 249_312]);
+        let grouped = group("budget = \"300kB/s\"", "weight = 100", ["", "", ""]);
+        let all = goals(&grouped, [held(0, 90_000), entry(1, ANY), entry(2, ANY)].into());
+        assert_eq!(all, [90_000, 60_000, 150_000]);
+        // What is held beyond that is kept, too.
+        let all = goals(&grouped, [held(0, 200_000), entry(1, ANY), entry(2, ANY)].into());
+        assert_eq!(all, [200_000, 500, 99_500]);
     }
 
     #[test]
