@@ -339,7 +339,7 @@ impl Endpoint {
                 connection.session_slot =
                     welcome.session_slot.as_ref().map(|session_slot| session_slot.number);
                 connection.span.record("tenant", &welcome.tenant);
-                connection.span.record("session_slot", connection.session_slot);
+                connection.span.record("session_slot", connection.session_slot.map(|slot| slot.0));
                 if self.sessions.admit(self.clock.now()).is_some() {
                     tracing::info!(
                         peer,
