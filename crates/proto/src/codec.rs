@@ -232,12 +232,13 @@ fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
 mod tests {
     use super::*;
     use crate::message::{
-        FromStage, Held, HeldBucket, Hello, OperatorRequest, Reply, Rule, StageInfo, ToStage,
-        VERSION,
+        ChannelReport, FromStage, Held, HeldBucket, Hello, OperatorRequest, Reply, Rule, StageInfo,
+        StageReport, ToStage, VERSION,
     };
     use alloc::string::{String, ToString};
     use alloc::vec;
     use proptest::prelude::*;
+    use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
     use tidegate_model::gate::{Throughput, Unit};
     use tidegate_model::{Span, StageId};
 
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn golden_frames_of_version_one() {
-        assert_eq!(VERSION, 6, "a new version needs new golden frames beside these");
+        assert_eq!(VERSION, 7, "a new version needs new golden frames beside these");
         let hello = Hello::Operator { version: 1 };
         assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
         let info = StageInfo {
@@ -306,6 +307,25 @@ mod tests {
         let mut decoder = Decoder::<Hello>::new();
         decoder.extend(&frame);
         assert_eq!(decoder.next_message(), Err(DecodeError::Trailing { bytes: 1 }));
+    }
+
+    #[test]
+    fn golden_frames_of_version_seven() {
+        let counts = [(3, 1), (200, 300)].map(|(bucket, count)| (BucketIndex(bucket), count));
+        let channel = ChannelReport {
+            name: String::from("kv"),
+            operations: 10,
+            bytes: 300,
+            waited_ns: 5,
+            waiting: counts.into(),
+            service: BucketCounts::default(),
+        };
+        let report = StageReport { round: 9, channels: vec![channel], ..StageReport::default() };
+        let mut golden = vec![2, 9, 0, 1, 2, b'k', b'v', 10, 0xac, 2, 5];
+        golden.extend([2, 3, 1, 0xc8, 1, 0xac, 2, 0]);
+        golden.extend([0; 6]);
+        let frame = bytes(&FromStage::Report(report));
+        assert_eq!(frame[4..], golden, "{frame:?}");
     }
 
     #[test]

@@ -19,9 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{
-    ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId, TenantId,
-};
+use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use self::cluster::NodeInfo;
 use self::counts::{GatewayCounts, GatewayPressure, PathTimes};
@@ -34,7 +32,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -452,8 +450,6 @@ pub struct StorageReport {
 pub struct ChannelReport {
     /// Its name.
     pub name: String,
-    /// The id of its tenant, as the controller assigned it.
-    pub tenant: TenantId,
     /// Requests that passed.
     pub operations: u64,
     /// Bytes they moved.

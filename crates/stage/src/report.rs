@@ -33,7 +33,6 @@ pub(crate) fn read(
         let cell = segment.channels.get(usize::from(channel.number))?;
         Some(ChannelReport {
             name: name.into(),
-            tenant: channel.spec.tenant,
             operations: cell.passed.operations(),
             bytes: cell.passed.bytes(),
             waited_ns: value(&cell.waited),

@@ -160,7 +160,6 @@ pub(super) fn report() -> StageReport {
     let waiting = BucketCounts::from([(BucketIndex(3), 1), (BucketIndex(9), 20)]);
     let channel = ChannelReport {
         name: "kv".into(),
-        tenant: TenantId(1),
         operations: 10,
         bytes: 40_960,
         waited_ns: 5_000,

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
-use tidegate_model::{Policy, Span, StageId, TenantId, Time};
+use tidegate_model::{Policy, Span, StageId, Time};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
     Bypassed, ChannelReport, Coverage, Enforcement, FromStage, GateReport, Hello, Rule, RuleError,
@@ -279,9 +279,8 @@ fn note_rate(rates: &mut BTreeMap<String, u64>, rule: &Rule) {
 
 /// Returns the report of an honest stage with these channels and gates.
 fn honest(machine: &Machine, now: Time, round: u64, bytes: u64) -> StageReport {
-    let channels = machine.plan().channels().map(|(name, channel)| ChannelReport {
+    let channels = machine.plan().channels().map(|(name, _)| ChannelReport {
         name: name.into(),
-        tenant: channel.spec.tenant,
         operations: bytes / 4_096,
         bytes,
         ..ChannelReport::default()
@@ -306,7 +305,6 @@ fn lies(tape: &mut Tape<'_>) -> StageReport {
     };
     let channel = |tape: &mut Tape<'_>| ChannelReport {
         name: name(tape),
-        tenant: TenantId(tape.word() as u16),
         operations: tape.number(),
         bytes: tape.number(),
         waited_ns: tape.number(),

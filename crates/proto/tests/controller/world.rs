@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::Throughput;
-use tidegate_model::{Event, GateSpec, Policy, Span, StageId, TenantId, Time};
+use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{
     ConnectionId, Controller, FromPeer, Output, Outstanding, Peer, Setup, ToPeer,
@@ -142,9 +142,7 @@ impl Fake {
         let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
         let (operations, waiting) = (self.operations, self.waiting.clone());
         let service = BucketCounts::default();
-        let tenant = TenantId::UNATTRIBUTED;
-        let channel =
-            ChannelReport { name, tenant, operations, bytes, waited_ns, waiting, service };
+        let channel = ChannelReport { name, operations, bytes, waited_ns, waiting, service };
         StageReport {
             round,
             at_ns: now.0,
