@@ -103,7 +103,12 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::info!(session_slot = session_slot.0, tenant, periods, "reservation not used");
+                tracing::info!(
+                    session_slot = session_slot.0,
+                    tenant,
+                    periods,
+                    "reservation not used"
+                );
             }
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
@@ -111,7 +116,11 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::warn!(session_slot = session_slot.0, tenant, "a silent client lost its session slot");
+                tracing::warn!(
+                    session_slot = session_slot.0,
+                    tenant,
+                    "a silent client lost its session slot"
+                );
             }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
@@ -120,7 +129,13 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::warn!(session_slot = session_slot.0, tenant, issued, tokens, "client exceeded its tokens");
+                tracing::warn!(
+                    session_slot = session_slot.0,
+                    tenant,
+                    issued,
+                    tokens,
+                    "client exceeded its tokens"
+                );
             }
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
