@@ -65,7 +65,10 @@ fn install(machine: &mut Machine, rules: Vec<Rule>) -> Change {
 fn refuse(machine: &mut Machine, rules: Vec<Rule>) -> RuleError {
     machine.on_message(Time::ZERO, ToStage::Apply { revision: 9, rules });
     match &outputs(machine)[..] {
-        [Output::Send(FromStage::Applied { revision: 9, error: Some(error) })] => error.clone(),
+        [said @ .., Output::Send(FromStage::Applied { revision: 9, error: Some(error) })] => {
+            assert!(said.iter().all(|output| matches!(output, Output::Notice(_))), "{said:?}");
+            error.clone()
+        }
         other => panic!("{other:?}"),
     }
 }
