@@ -257,7 +257,9 @@ impl Course {
             for (number, peer) in peers.iter().enumerate() {
                 let row = Row::less(BENCH, case(name), "ratio", None);
                 let peers = peer.times(index, figure);
-                let row = match (times.is_empty(), peers.is_empty()) {
+                // A round in which the victim had no reads at all has no time.
+                let is_missing = |times: &[f64]| !times.iter().any(|time| time.is_finite());
+                let row = match (times.is_empty(), is_missing(&peers)) {
                     (true, _) => row.because(ours.reason()),
                     (_, true) => {
                         let row = row.of_median(Median::of(times.iter().copied()));

@@ -132,7 +132,8 @@ impl Row {
     /// Adds a peer with which ours took turns, round by round. The ratio is the median of the
     /// rounds' ratios: a machine that is slow for a while is slow for both of a round.
     fn beside_in_turns(mut self, peer: &str, rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        let rounds: Vec<_> = rounds.into_iter().collect();
+        let is_finite = |(ours, peer): &(f64, f64)| ours.is_finite() && peer.is_finite();
+        let rounds: Vec<_> = rounds.into_iter().filter(is_finite).collect();
         let Some(median) = Median::of(rounds.iter().map(|(_, peer)| *peer)) else { return self };
         let ours = Median::of(rounds.iter().map(|(ours, _)| *ours));
         self = self.of_median(ours).beside(peer, Ok(median.value));
