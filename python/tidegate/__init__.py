@@ -359,7 +359,10 @@ class Store:
             room.is_busy = False
 
     def close(self) -> None:
-        """Gives the store's session slot back, when calls of other threads are done. May be repeated."""
+        """Gives the store's session slot back, when calls of other threads are done.
+
+        May be repeated.
+        """
         handle, self._handle = self._handle, None
         if handle is None:
             return

@@ -457,7 +457,7 @@ fn a_child_without_the_shim_is_reported() {
     fs::write(bed.path("a"), vec![5; 4 << 20]).unwrap();
     let mut command = bed.run("free", tools::compiled("empty", &[]));
     let outcome = process::run(command.arg(&cp).args(["a", "b"])).success();
-    assert!(outcome.notices().contains("unloaded: 1 calls"), "{outcome:?}");
+    assert!(outcome.notices().contains("unloaded: 1 call;"), "{outcome:?}");
     let outcome = process::run(&mut bed.run_script("free", "env -u LD_PRELOAD cp a c")).success();
     assert!(outcome.notices().contains("unloaded"), "{outcome:?}");
 }

@@ -114,7 +114,7 @@ fn unreachable(bed: &Bed, script: &str) {
     assert_eq!(mark_files(bed).len(), 1, "{open:?}");
     let notices = open.notices();
     assert!(notices.contains("ran without limits (unreachable)"), "{notices}");
-    assert!(notices.contains("unreachable: 1 calls"), "{notices}");
+    assert!(notices.contains("unreachable: 1 call;"), "{notices}");
     fs::remove_file(bed.path(&mark_files(bed)[0])).unwrap();
     let closed = process::run(closed(bed, "sh").args(["-c", script]));
     assert_ne!(closed.code, Some(0), "{closed:?}");

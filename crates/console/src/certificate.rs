@@ -1,4 +1,5 @@
-//! Certificates of a cluster's components and clients, read from the folder that `tidegate certify` wrote.
+//! Certificates of a cluster's components and clients, read from the folder that `tidegate certify`
+//! wrote.
 
 use std::path::Path;
 

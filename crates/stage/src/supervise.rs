@@ -265,13 +265,13 @@ fn wait_for_rules(
     print_line: impl Fn(&str),
 ) -> Result<(), RunError> {
     let mut deadline = kernel_time().after(RULES_WAIT);
-    let (mut was_connected, mut is_told) = (false, false);
+    let (mut was_connected, mut has_notice) = (false, false);
     let mut reason = String::from("the controller has not answered");
     while !driver.is_ready() && kernel_time() < deadline {
         let patience = Span(20 * Span::MILLISECOND.0);
         driver.run_once(&[], patience).map_err(RunError::Supervise)?;
         if let Some(notice) = driver.notices.pop() {
-            (reason, is_told) = (notice, true);
+            (reason, has_notice) = (notice, true);
             break;
         }
         if driver.is_connected() && !was_connected {
@@ -282,8 +282,8 @@ fn wait_for_rules(
     if driver.is_ready() {
         return Ok(());
     }
-    // A notice with the connection in place is about the rules.
-    let is_refused = is_told && driver.is_connected();
+    // A notice while the connection goes on is about the rules.
+    let is_refused = has_notice && driver.is_connected();
     if options.fail_closed {
         if is_refused {
             return Err(RunError::TooManyRules(reason));

@@ -247,7 +247,8 @@ fn a_user_does_not_become_a_component_that_is_added_under_her_name() {
     guarded.certify(&["--user", "ann"]).success();
     guarded.certify(&["--user", "ann"]).success();
     let file = fs::read_to_string(guarded.cluster.file()).unwrap();
-    guarded.cluster.write(&file.replace("name = \"front\"", "name = \"ann\""));
+    let file = file.replace("name = \"front\"", "name = \"ann\"");
+    fs::write(guarded.cluster.file(), file).unwrap();
     let refused = guarded.certify(&[]).failure(1).complaint();
     assert!(refused.contains("ann-cert.pem is made for another purpose; remove it"), "{refused}");
     let arguments = ["--role", "gateway", "--name", "ann"];

@@ -103,7 +103,7 @@ impl Controller {
         Start { program: self.program.clone().into(), arguments, ..command }
     }
 
-    /// Makes the volumes of the cluster in the file `cluster`, whose nodes run elsewhere and not yet.
+    /// Makes the volumes of the cluster in the file `cluster`, before its nodes run.
     pub(crate) fn create_volumes(&self, cluster: &Path, scratch: &Scratch) -> Result<(), Failure> {
         let mut command = self.command();
         command.args(["volume", "create"]).arg(cluster).arg("--state").arg(scratch.path());

@@ -56,9 +56,9 @@ pub(crate) struct HtmlRow {
 
 /// A page under construction.
 #[derive(Debug)]
-pub(crate) struct Page(String);
+pub(crate) struct HtmlPage(String);
 
-impl Page {
+impl HtmlPage {
     /// A page that begins with its title, and with a sentence that says what was done.
     pub(crate) fn new(title: &str, lead: impl Into<Html>) -> Self {
         let title = escaped(title);
@@ -165,7 +165,7 @@ pub(crate) mod tests {
 
     #[test]
     fn text_is_escaped_and_elements_are_closed() {
-        let mut page = Page::new("a < b", Html::element("b", "good", "c & d"));
+        let mut page = HtmlPage::new("a < b", Html::element("b", "good", "c & d"));
         page.anchor("e \"f\"", "<e>");
         page.paragraph("means", Html::from("g ").and(Html::link("e", "<h>")));
         page.table(&["<i>"], [HtmlRow { class: "all".into(), cells: vec!["<j>".into()] }]);

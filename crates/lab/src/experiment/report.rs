@@ -3,7 +3,7 @@
 use super::chart::{self, Scale, class};
 use super::live::format_seconds;
 use super::machine::Machine;
-use super::page::{Html, HtmlRow, Page, date};
+use super::page::{Html, HtmlPage, HtmlRow, date};
 use super::plan::{ExperimentPlan, KEPT_PERMILLE, Mib, SETTLING};
 use super::policies;
 use super::recording::{Control, Recording};
@@ -26,7 +26,7 @@ pub(crate) struct ExperimentReport<'a> {
 impl ExperimentReport<'_> {
     /// The whole page.
     pub(crate) fn render(&self) -> String {
-        let mut page = Page::new("Four tenants, one disk", self.lead());
+        let mut page = HtmlPage::new("Four tenants, one disk", self.lead());
         for note in self.notes {
             page.paragraph("note", note.as_str());
         }
@@ -53,7 +53,7 @@ impl ExperimentReport<'_> {
         )
     }
 
-    fn pictures(&self, page: &mut Page) {
+    fn pictures(&self, page: &mut HtmlPage) {
         page.add(Html::raw(
             "<ul class=\"legend\"><li><i class=\"dash\"></i>promised, from start to end</li>\
              <li><i class=\"kept\"></i>had it</li>\
@@ -84,7 +84,7 @@ impl ExperimentReport<'_> {
         self.results.iter().map(one).collect()
     }
 
-    fn what_to_see(&self, page: &mut Page) {
+    fn what_to_see(&self, page: &mut HtmlPage) {
         page.heading("What to expect, and what was measured");
         for (recording, score) in self.results {
             let expected = Html::from(expected(recording.control));
@@ -93,7 +93,7 @@ impl ExperimentReport<'_> {
         }
     }
 
-    fn table(&self, page: &mut Page) {
+    fn table(&self, page: &mut HtmlPage) {
         page.heading("In numbers");
         let mut rows = Vec::new();
         for (recording, score) in self.results {
@@ -136,7 +136,7 @@ impl ExperimentReport<'_> {
         );
     }
 
-    fn details(&self, page: &mut Page) {
+    fn details(&self, page: &mut HtmlPage) {
         page.heading("How it was run");
         for (recording, _) in self.results {
             let control = recording.control;

@@ -404,10 +404,10 @@ pub(crate) enum Regression {
 }
 
 /// A name in this program, or one that was read from a file.
-type Name = &'static str;
+type StaticName = &'static str;
 
 /// Reads a name. The few that a command reads are kept until it ends.
-fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StaticName, D::Error> {
     String::deserialize(deserializer).map(|name| &*name.leak())
 }
 
@@ -415,12 +415,12 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     #[serde(deserialize_with = "name")]
-    pub(crate) paper: Name,
+    pub(crate) paper: StaticName,
     #[serde(deserialize_with = "name")]
-    pub(crate) figure: Name,
+    pub(crate) figure: StaticName,
     /// `live`: measured on this machine; `simulated`: in virtual time.
     #[serde(deserialize_with = "name")]
-    pub(crate) world: Name,
+    pub(crate) world: StaticName,
     /// The claim in our words, and what is expected of each measured value.
     pub(crate) claim: String,
     /// Whether it is ours and no paper's.

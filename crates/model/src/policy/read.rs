@@ -623,6 +623,19 @@ mod tests {
     }
 
     #[test]
+    fn empty_lists_and_numbers_that_are_none_are_refused_with_what_to_write() {
+        for (line, wanted) in [
+            ("users = []", "users: an empty list names nobody"),
+            ("limit = []", "limit: an empty list has no value; leave the field out"),
+            ("limit = \"0.5 iops\"", "is not a whole number of base units; write a whole number"),
+            ("weight = \"high\"", "invalid type: string \"high\"; write a whole number"),
+        ] {
+            let found = error(&format!("{TENANT}{line}"));
+            assert!(found.contains(wanted), "{line}: {found}");
+        }
+    }
+
+    #[test]
     fn every_error_names_the_line_the_field_and_the_fix() {
         let with = |more: &str| error(&format!("{TENANT}{more}"));
         let cases = [
@@ -632,10 +645,6 @@ mod tests {
             (error("period = \"1\""), "column 10: period: \"1\" has no unit; write it like"),
             (error("redistribute = \"2s\""), "redistribute: 2s is not between 10ms and period"),
             (error("account = \"devise\""), "\"devise\" is not a choice; did you mean \"d"),
-            (with("users = []"), "users: an empty list names nobody"),
-            (with("limit = []"), "limit: an empty list has no value; leave the field out"),
-            (with("limit = \"0.5 iops\""), "is not a whole number of base units; write a whole nu"),
-            (with("weight = \"high\""), "invalid type: string \"high\"; write a whole number"),
             (with("weight = 0"), "line 3, column 10: weight: 0 is out of range; use 1 to 1000000"),
             (with("minimum_share = 0.1"), "line 3, column 17: invalid type: floating point"),
             (with("minimum_share = \"0.1\""), "minimum_share: \"0.1\" has no unit; write it like"),

@@ -88,11 +88,8 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         // A disconnected client reports nothing more until its session slot is free.
         MonitorEvent::Silent(slot) if host.has_client(slot) && is_logged() => {
             let tenant = tenant(slot);
-            tracing::info!(
-                session_slot = slot.0,
-                tenant,
-                "a client stopped; others have its tokens"
-            );
+            let session_slot = slot.0;
+            tracing::info!(session_slot, tenant, "a client stopped; others have its tokens");
         }
         MonitorEvent::Silent(_) => {}
         MonitorEvent::Left(session_slot) => {
@@ -103,12 +100,8 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::info!(
-                    session_slot = session_slot.0,
-                    tenant,
-                    periods,
-                    "reservation not used"
-                );
+                let session_slot = session_slot.0;
+                tracing::info!(session_slot, tenant, periods, "reservation not used");
             }
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
@@ -116,11 +109,8 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::warn!(
-                    session_slot = session_slot.0,
-                    tenant,
-                    "a silent client lost its session slot"
-                );
+                let session_slot = session_slot.0;
+                tracing::warn!(session_slot, tenant, "a silent client lost its session slot");
             }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
@@ -129,13 +119,8 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         MonitorEvent::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
             if is_logged() {
-                tracing::warn!(
-                    session_slot = session_slot.0,
-                    tenant,
-                    issued,
-                    tokens,
-                    "client exceeded its tokens"
-                );
+                let session_slot = session_slot.0;
+                tracing::warn!(session_slot, tenant, issued, tokens, "client exceeded its tokens");
             }
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::list;
 use super::part::Part;
 use crate::experiment::kept::{KeptResult, Origin};
-use crate::experiment::page::{Html, HtmlRow, Page, date};
+use crate::experiment::page::{Html, HtmlPage, HtmlRow, date};
 use crate::experiment::verdict::{Claim, Regression};
 use tidegate_console::amounts;
 use tidegate_console::output::Tone;
@@ -31,7 +31,7 @@ impl<'a> Section<'a> {
 pub(super) fn render(sections: &[Section<'_>], count: usize, command: &str) -> String {
     let all = counts(sections.iter().flat_map(|section| &section.claims));
     let lead = format!("{}: {}.", amounts::plural(count as u64, "experiment"), list::counts(&all));
-    let mut page = Page::new("Experiments of papers, repeated", lead);
+    let mut page = HtmlPage::new("Experiments of papers, repeated", lead);
     if sections.len() < count {
         let missing = count - sections.len();
         page.paragraph("note", format!("{missing} of them have no result yet."));
@@ -73,7 +73,7 @@ fn class(tone: Tone) -> &'static str {
 }
 
 /// The figure: what it is, its pictures, its claims, and how it was made.
-fn add(page: &mut Page, section: &Section<'_>) {
+fn add(page: &mut HtmlPage, section: &Section<'_>) {
     let Section { part, result, claims } = section;
     page.anchor(&section.id(), &format!("{} {}: {}", part.paper, part.name, part.about));
     result.pictures.iter().for_each(|picture| page.figure(picture));

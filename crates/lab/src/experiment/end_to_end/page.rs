@@ -5,12 +5,12 @@ use super::plan::{PROMISES, Resource, TenantPromise, Unit};
 use super::report;
 use super::score::{ActRecording, ActScore, ActVerdict};
 use super::series::Amount;
-use crate::experiment::page::{Html, HtmlRow, Page};
+use crate::experiment::page::{Html, HtmlPage, HtmlRow};
 use crate::experiment::plot::{Panel, Series, draw};
 
 /// The whole page.
 pub(super) fn render(results: &[(ActRecording, ActScore)], load: f64) -> String {
-    let mut page = Page::new(
+    let mut page = HtmlPage::new(
         "One promise along the whole way",
         "One policy promises a database on a mounted file system, a client of NBD, a client of \
          memcached and a client of a data node their part. At each of the four a backup asks for \
@@ -42,7 +42,7 @@ fn gates(recording: &ActRecording) -> String {
     if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }
 
-fn table(page: &mut Page, results: &[(ActRecording, ActScore)]) {
+fn table(page: &mut HtmlPage, results: &[(ActRecording, ActScore)]) {
     let mut rows = Vec::new();
     for (recording, score) in results {
         for (number, one) in score.promises.iter().enumerate() {
