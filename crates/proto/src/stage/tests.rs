@@ -65,8 +65,8 @@ fn install(machine: &mut Machine, rules: Vec<Rule>) -> Change {
 fn refuse(machine: &mut Machine, rules: Vec<Rule>) -> RuleError {
     machine.on_message(Time::ZERO, ToStage::Apply { revision: 9, rules });
     match &outputs(machine)[..] {
-        [said @ .., Output::Send(FromStage::Applied { revision: 9, error: Some(error) })] => {
-            assert!(said.iter().all(|output| matches!(output, Output::Notice(_))), "{said:?}");
+        [before @ .., Output::Send(FromStage::Applied { revision: 9, error: Some(error) })] => {
+            assert!(before.iter().all(|output| matches!(output, Output::Notice(_))), "{before:?}");
             error.clone()
         }
         other => panic!("{other:?}"),
@@ -279,7 +279,7 @@ fn a_lost_controller_leaves_the_rates_until_the_fallback() {
         });
         assert_eq!(installed, expected);
         machine.on_deadline(Time(2_000 * MS));
-        assert!(outputs(&mut machine).is_empty(), "said once");
+        assert!(outputs(&mut machine).is_empty(), "before once");
     }
 }
 
