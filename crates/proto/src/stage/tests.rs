@@ -279,7 +279,7 @@ fn a_lost_controller_leaves_the_rates_until_the_fallback() {
         });
         assert_eq!(installed, expected);
         machine.on_deadline(Time(2_000 * MS));
-        assert!(outputs(&mut machine).is_empty(), "before once");
+        assert!(outputs(&mut machine).is_empty(), "said once");
     }
 }
 
