@@ -250,7 +250,8 @@ fn a_user_does_not_become_a_component_that_is_added_under_her_name() {
     let file = file.replace("name = \"front\"", "name = \"ann\"");
     fs::write(guarded.cluster.file(), file).unwrap();
     let refused = guarded.certify(&[]).failure(1).complaint();
-    assert!(refused.contains("ann-cert.pem is made for another purpose; remove it"), "{refused}");
+    assert!(refused.contains("ann-cert.pem is made for another purpose"), "{refused}");
+    assert!(refused.contains("remove it with its key"), "{refused}");
     let arguments = ["--role", "gateway", "--name", "ann"];
     let refused = process::run(&mut guarded.cluster.command(&arguments)).failure(1).complaint();
     assert!(refused.contains("ann-cert.pem is made for another purpose"), "{refused}");
