@@ -266,7 +266,7 @@ fn part_json(report: &PartReport) -> Value {
         "uuid": label.map(|label| label.identity.stamp.uuid.to_string()),
         "generation": label.map(|label| label.identity.stamp.generation),
         "size_bytes": label.map(|label| label.identity.geometry.size.0),
-        "part_bytes": label.and_then(|label| length(plan.index, label)).map(|length| length.0),
+        "part_bytes": label.map(|label| label.identity.geometry.part_length(plan.index).0),
         "stripe_bytes": label.map(|label| label.identity.geometry.stripe.0),
         "parts": label.map(|label| label.identity.geometry.count),
         "error_count": label.map(|label| label.error_count),
@@ -274,12 +274,6 @@ fn part_json(report: &PartReport) -> Value {
         "error_at_seconds": label.and_then(|label| label.error).map(|error| error.at_seconds),
         "fault": fault,
     })
-}
-
-/// The size of a part, if its label can be true.
-fn length(part: u32, label: &cluster::Label) -> Option<Bytes> {
-    let geometry = label.identity.geometry;
-    geometry.is_possible().then(|| geometry.part_length(part))
 }
 
 fn render(reports: &[PartReport]) -> String {
@@ -296,7 +290,7 @@ fn render(reports: &[PartReport]) -> String {
             plan.volume.as_str().into(),
             plan.index.to_string().into(),
             plan.node.as_str().into(),
-            or(label.as_ref().and_then(|label| length(plan.index, label)).map(|it| it.to_string()))
+            or(identity.map(|identity| identity.geometry.part_length(plan.index).to_string()))
                 .into(),
             or(identity.map(|identity| identity.geometry.size.to_string())).into(),
             or(identity.map(|identity| identity.stamp.generation.to_string())).into(),
