@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tidegate_fabric::tls::Identity;
+use tidegate_fabric::tls::{Identity, IdentityError};
 
 use crate::failure::{Code, Failure};
 
@@ -12,8 +12,7 @@ use crate::failure::{Code, Failure};
 /// # Errors
 /// If the certificate or its key is missing, or peers would not accept it.
 pub fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
-    Identity::read(directory, name)
-        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
+    Identity::read(directory, name).map_err(unusable)
 }
 
 /// The same of a client, whose certificate need not be valid for servers.
@@ -21,6 +20,9 @@ pub fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
 /// # Errors
 /// As above.
 pub fn client_identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
-    Identity::read_client(directory, name)
-        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
+    Identity::read_client(directory, name).map_err(unusable)
+}
+
+fn unusable(error: IdentityError) -> Failure {
+    Failure::quoted(Code::Failure, &error.to_string())
 }
