@@ -24,12 +24,12 @@ use tidegate_console::table::{Cell, Table};
 
 mod list;
 mod page;
-mod part;
 mod progress;
+mod task;
 
 use page::Section;
-use part::{Part, ReproSession};
-use progress::PartTime;
+use progress::TaskTime;
+use task::{FigureTask, ReproSession};
 
 /// Repeat papers' experiments, and say which of their claims are reproduced here
 ///
@@ -200,8 +200,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         return list::print(common);
     }
     let chosen = choose(&args.words, args.world)?;
-    let parts = part::parts(&chosen, &args, common)?;
-    let tallies = repeat(&parts, chosen.len() > 1, &args, common)?;
+    let tasks = task::tasks(&chosen, &args, common)?;
+    let tallies = repeat(&tasks, chosen.len() > 1, &args, common)?;
     if chosen.len() > 1 && !common.json {
         output::print(&tallies.table().render(Paint::stdout(), usize::MAX))?;
     }
@@ -213,41 +213,42 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Repeats all parts without a result, and shows the results of all. The report is there from the
+/// Repeats all tasks without a result, and shows the results of all. The report is there from the
 /// first on.
 fn repeat(
-    parts: &[Part],
+    tasks: &[FigureTask],
     are_several_papers: bool,
     args: &Args,
     common: &Common,
 ) -> Result<Tallies, Failure> {
-    let report_path = report_path(parts, are_several_papers, args);
-    let earlier: Vec<_> = parts.iter().map(Part::earlier).collect();
-    let is_kept = |part: &Part, result: &KeptResult| !args.again && result.is_of(&part.origin);
-    let time = |(part, earlier): (&Part, &Option<KeptResult>)| match earlier {
-        Some(result) if is_kept(part, result) => PartTime::Kept,
-        Some(result) => PartTime::Earlier(result.seconds),
-        None => PartTime::Unknown,
+    let report_path = report_path(tasks, are_several_papers, args);
+    let earlier: Vec<_> = tasks.iter().map(FigureTask::earlier).collect();
+    let is_kept =
+        |task: &FigureTask, result: &KeptResult| !args.again && result.is_of(&task.origin);
+    let time = |(task, earlier): (&FigureTask, &Option<KeptResult>)| match earlier {
+        Some(result) if is_kept(task, result) => TaskTime::Kept,
+        Some(result) => TaskTime::Earlier(result.seconds),
+        None => TaskTime::Unknown,
     };
-    let mut times: Vec<PartTime> = parts.iter().zip(&earlier).map(time).collect();
+    let mut times: Vec<TaskTime> = tasks.iter().zip(&earlier).map(time).collect();
     let (mut session, mut tallies) = (ReproSession::new(args, common), Tallies::default());
     let (mut sections, mut paper) = (Vec::new(), "");
-    for (index, (part, earlier)) in parts.iter().zip(earlier).enumerate() {
-        if are_several_papers && paper != part.paper && !common.json {
-            output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, part.paper)))?;
+    for (index, (task, earlier)) in tasks.iter().zip(earlier).enumerate() {
+        if are_several_papers && paper != task.paper && !common.json {
+            output::print(&format!("{}\n", Paint::stdout().tone(Tone::Bold, task.paper)))?;
         }
-        paper = part.paper;
-        let result = match earlier.filter(|result| is_kept(part, result)) {
+        paper = task.paper;
+        let result = match earlier.filter(|result| is_kept(task, result)) {
             Some(result) => {
-                show_kept(part, &result, common)?;
+                show_kept(task, &result, common)?;
                 result
             }
             None => {
-                let name = format!("{} {}", part.paper, part.name);
+                let name = format!("{} {}", task.paper, task.name);
                 let progress = progress::progress(&name, index, &times);
-                announce(&progress, parts.len(), common);
-                let result = part.run(&mut session, &progress)?;
-                times[index] = PartTime::Done(result.seconds);
+                announce(&progress, tasks.len(), common);
+                let result = task.run(&mut session, &progress)?;
+                times[index] = TaskTime::Done(result.seconds);
                 result
             }
         };
@@ -258,8 +259,8 @@ fn repeat(
             tallies.add(claim);
             report(claim, common)?;
         }
-        sections.push(Section::new(part, result, claims));
-        let page = page::render(&sections, parts.len(), &command(args));
+        sections.push(Section::new(task, result, claims));
+        let page = page::render(&sections, tasks.len(), &command(args));
         kept::replace(&report_path, page.as_bytes())?;
         if !common.json {
             output::print("\n")?;
@@ -272,20 +273,20 @@ fn repeat(
 }
 
 /// Beside the pictures of one paper, and above the folders of several.
-fn report_path(parts: &[Part], are_several_papers: bool, args: &Args) -> PathBuf {
-    let directory = match (are_several_papers, parts.first()) {
-        (false, Some(part)) => part.out.clone(),
+fn report_path(tasks: &[FigureTask], are_several_papers: bool, args: &Args) -> PathBuf {
+    let directory = match (are_several_papers, tasks.first()) {
+        (false, Some(task)) => task.out.clone(),
         _ => args.wanted.out.clone().unwrap_or_else(|| "out".into()),
     };
     directory.join("repro.html")
 }
 
-fn show_kept(part: &Part, result: &KeptResult, common: &Common) -> Result<(), Failure> {
+fn show_kept(task: &FigureTask, result: &KeptResult, common: &Common) -> Result<(), Failure> {
     if common.json {
         return Ok(());
     }
     let when = date(result.at_ms);
-    part.print(&format!("Kept from {when}; --again repeats it.\n{}", result.text))
+    task.print(&format!("Kept from {when}; --again repeats it.\n{}", result.text))
 }
 
 /// Says in a log what is begun. On a terminal notes do.
@@ -300,7 +301,7 @@ fn announce(progress: &str, count: usize, common: &Common) {
 fn command(args: &Args) -> String {
     let words = args.words.iter().map(|word| output::shell_word(word)).collect::<Vec<_>>();
     let world = args.world.map(|world| format!(" --world {}", world.name())).unwrap_or_default();
-    format!("tidegate-lab repro {}{world}{}", words.join(" "), part::options(args))
+    format!("tidegate-lab repro {}{world}{}", words.join(" "), task::options(args))
 }
 
 /// How many claims of each paper have which verdict.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::list;
-use super::part::Part;
+use super::task::FigureTask;
 use crate::experiment::kept::{KeptResult, Origin};
 use crate::experiment::page::{Html, HtmlPage, HtmlRow, date};
 use crate::experiment::verdict::{Claim, Regression};
@@ -12,18 +12,18 @@ use tidegate_console::output::Tone;
 
 /// A figure with its result and its judged claims.
 pub(super) struct Section<'a> {
-    part: &'a Part,
+    task: &'a FigureTask,
     result: KeptResult,
     claims: Vec<Claim>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(part: &'a Part, result: KeptResult, claims: Vec<Claim>) -> Self {
-        Self { part, result, claims }
+    pub(super) fn new(task: &'a FigureTask, result: KeptResult, claims: Vec<Claim>) -> Self {
+        Self { task, result, claims }
     }
 
     fn id(&self) -> String {
-        format!("{}-{}", self.part.paper, self.part.name)
+        format!("{}-{}", self.task.paper, self.task.name)
     }
 }
 
@@ -56,9 +56,9 @@ fn row(section: &Section<'_>) -> HtmlRow {
     let rank = |tone: &Tone| [Tone::Bad, Tone::Warn].iter().position(|one| one == tone);
     let worst = worst.min_by_key(|tone| rank(tone).unwrap_or(usize::MAX)).unwrap_or(Tone::Warn);
     let cells = vec![
-        section.part.paper.into(),
-        Html::link(&section.id(), &section.part.name),
-        section.part.about.into(),
+        section.task.paper.into(),
+        Html::link(&section.id(), &section.task.name),
+        section.task.about.into(),
         Html::element("span", class(worst), list::counts(&counts(&section.claims))),
     ];
     HtmlRow { class: "text".into(), cells }
@@ -74,8 +74,8 @@ fn class(tone: Tone) -> &'static str {
 
 /// The figure: what it is, its pictures, its claims, and how it was made.
 fn add(page: &mut HtmlPage, section: &Section<'_>) {
-    let Section { part, result, claims } = section;
-    page.anchor(&section.id(), &format!("{} {}: {}", part.paper, part.name, part.about));
+    let Section { task, result, claims } = section;
+    page.anchor(&section.id(), &format!("{} {}: {}", task.paper, task.name, task.about));
     result.pictures.iter().for_each(|picture| page.figure(picture));
     let claims = claims.iter().map(claim).fold(Html::default(), Html::and);
     page.add(Html::element("ol", "claims", claims));
@@ -118,17 +118,17 @@ fn claim(claim: &Claim) -> Html {
 
 #[cfg(test)]
 mod tests {
-    use super::super::part::tests::part;
+    use super::super::task::tests::task;
     use super::*;
     use crate::experiment::kept::tests::result;
     use crate::experiment::page::tests::assert_whole;
 
     #[test]
     fn the_page_shows_claims_with_their_figures_and_what_is_missing() {
-        let (part, result) = (part(), result("tidegate-lab repro dsfq 9"));
+        let (task, result) = (task(), result("tidegate-lab repro dsfq 9"));
         let mut claims: Vec<Claim> = result.claims().collect();
         claims[1].regression = Some(Regression::Drifted);
-        let page = render(&[Section::new(&part, result, claims)], 2, "tidegate-lab repro dsfq");
+        let page = render(&[Section::new(&task, result, claims)], 2, "tidegate-lab repro dsfq");
         assert_whole(&page);
         let shown = [
             "2 experiments: 1 differs, 1 reproduced",

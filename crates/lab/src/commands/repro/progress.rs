@@ -2,9 +2,9 @@
 
 use tidegate_console::amounts;
 
-/// The time that a part takes.
+/// The time that a task takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum PartTime {
+pub(super) enum TaskTime {
     /// Its result is there.
     Kept,
     /// An earlier command took so many seconds.
@@ -14,8 +14,8 @@ pub(super) enum PartTime {
     Unknown,
 }
 
-/// Which of `times` is next, and about how long that part and all after it take.
-pub(super) fn progress(name: &str, next: usize, times: &[PartTime]) -> String {
+/// Which of `times` is next, and about how long that task and all after it take.
+pub(super) fn progress(name: &str, next: usize, times: &[TaskTime]) -> String {
     let position = format!("{name} ({} of {}", next + 1, times.len());
     match left(next, times) {
         Some(seconds) => {
@@ -26,23 +26,23 @@ pub(super) fn progress(name: &str, next: usize, times: &[PartTime]) -> String {
     }
 }
 
-/// The seconds from the part `next` on. A part without a time of its own takes the mean of those
+/// The seconds from the task `next` on. A task without a time of its own takes the mean of those
 /// that have one; without any nothing is known.
-fn left(next: usize, times: &[PartTime]) -> Option<f64> {
-    let own = |time: &PartTime| match *time {
-        PartTime::Earlier(seconds) | PartTime::Done(seconds) => Some(seconds),
-        PartTime::Kept | PartTime::Unknown => None,
+fn left(next: usize, times: &[TaskTime]) -> Option<f64> {
+    let own = |time: &TaskTime| match *time {
+        TaskTime::Earlier(seconds) | TaskTime::Done(seconds) => Some(seconds),
+        TaskTime::Kept | TaskTime::Unknown => None,
     };
     let known: Vec<f64> = times.iter().filter_map(own).collect();
     let mean = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
-    let rest = times[next..].iter().filter(|time| **time != PartTime::Kept);
+    let rest = times[next..].iter().filter(|time| **time != TaskTime::Kept);
     rest.map(|time| own(time).or(mean)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use PartTime::{Done, Earlier, Kept, Unknown};
+    use TaskTime::{Done, Earlier, Kept, Unknown};
 
     #[test]
     fn the_time_left_is_that_of_earlier_runs_and_else_the_mean() {

@@ -14,30 +14,30 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint};
 use tidegate_model::Time;
 
-pub(super) struct Part {
+pub(super) struct FigureTask {
     pub(super) paper: &'static str,
-    /// The name of its files: `9`, and `9-live` for a live part of its own.
+    /// The name of its files: `9`, and `9-live` for a live task of its own.
     pub(super) name: String,
     /// The experiment, in a few words.
     pub(super) about: &'static str,
     pub(super) origin: Origin,
     /// Where its files go.
     pub(super) out: PathBuf,
-    work: PartWork,
+    work: TaskWork,
 }
 
-enum PartWork {
+enum TaskWork {
     /// Prints its result itself.
     Paio(Paio),
     Set(Run),
 }
 
-/// Context of all parts of a command.
+/// Context of all tasks of a command.
 pub(super) struct ReproSession<'a> {
     args: &'a Args,
     common: &'a Common,
     commit: Option<String>,
-    /// Made for the first part that needs it.
+    /// Made for the first task that needs it.
     context: Option<FigureContext>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> ReproSession<'a> {
     }
 }
 
-impl Part {
+impl FigureTask {
     pub(super) fn picture_path(&self) -> PathBuf {
         self.out.join(format!("figure-{}.svg", self.name))
     }
@@ -77,7 +77,7 @@ impl Part {
         KeptResult::read(&self.kept_path())
     }
 
-    /// Runs the part and keeps its result.
+    /// Runs the task and keeps its result.
     ///
     /// # Errors
     /// If something breaks, or the user ends it. No verdict is an error here.
@@ -93,14 +93,14 @@ impl Part {
         let (origin, commit) = (self.origin.clone(), session.commit.clone());
         let (clock, mut result) = (Clock::start(), KeptResult::new(origin, commit, unix_ms()));
         match &self.work {
-            PartWork::Paio(repeat) => {
+            TaskWork::Paio(repeat) => {
                 let mut wanted = session.args.wanted.clone();
                 wanted.out = Some(self.out.clone());
                 let (claims, text, pictures) = repeat(wanted, session.common)?;
                 result.set_claims(claims);
                 (result.text, result.pictures) = (text, pictures);
             }
-            PartWork::Set(repeat) => {
+            TaskWork::Set(repeat) => {
                 let context = session.context(progress)?;
                 context.note("begins");
                 let figure = repeat(context)?;
@@ -123,19 +123,23 @@ impl Part {
     /// Prints the table below the name of the figure and its picture.
     pub(super) fn print(&self, table: &str) -> Result<(), Failure> {
         let path = match &self.work {
-            PartWork::Paio(_) => String::new(),
-            PartWork::Set(_) => format!(": {}", self.picture_path().display()),
+            TaskWork::Paio(_) => String::new(),
+            TaskWork::Set(_) => format!(": {}", self.picture_path().display()),
         };
         output::print(&format!("Figure {}{path}\n{table}\n", self.name))
     }
 }
 
-/// The parts of the chosen figures, in their order.
+/// The tasks of the chosen figures, in their order.
 ///
 /// # Errors
 /// If this program's own file cannot be found.
-pub(super) fn parts(chosen: &[Chosen], args: &Args, common: &Common) -> Result<Vec<Part>, Failure> {
-    let (here, mut parts) = (Origin::here()?, Vec::new());
+pub(super) fn tasks(
+    chosen: &[Chosen],
+    args: &Args,
+    common: &Common,
+) -> Result<Vec<FigureTask>, Failure> {
+    let (here, mut tasks) = (Origin::here()?, Vec::new());
     let options = options(args);
     for Chosen { paper, figures } in chosen {
         let mut wanted = args.wanted.clone();
@@ -148,13 +152,13 @@ pub(super) fn parts(chosen: &[Chosen], args: &Args, common: &Common) -> Result<V
             let command = format!("tidegate-lab repro {paper_name} {figure}{world}{options}");
             let (name, out) = (format!("{figure}{suffix}"), shared.out.clone());
             let origin = Origin { command, ..here.clone() };
-            parts.push(Part { paper: paper_name, name, about, origin, out, work });
+            tasks.push(FigureTask { paper: paper_name, name, about, origin, out, work });
         };
         match paper {
             Paper::Paio => {
                 for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
                     let options = if one.name == "10" { shared.words() } else { String::new() };
-                    add(one.name, "", one.about, "", &options, PartWork::Paio(one.repeat));
+                    add(one.name, "", one.about, "", &options, TaskWork::Paio(one.repeat));
                 }
             }
             Paper::Of(set) => {
@@ -162,18 +166,18 @@ pub(super) fn parts(chosen: &[Chosen], args: &Args, common: &Common) -> Result<V
                     let world = |kind| if one.live.is_some() { kind } else { "" };
                     if args.world != Some(RunKind::Live) || one.live.is_none() {
                         let world = world(" --world simulated");
-                        add(one.name, "", one.about, world, &options, PartWork::Set(one.repeat));
+                        add(one.name, "", one.about, world, &options, TaskWork::Set(one.repeat));
                     }
                     let live = one.live.filter(|_| args.world != Some(RunKind::Simulated));
                     if let Some(repeat) = live {
                         let world = world(" --world live");
-                        add(one.name, "-live", one.about, world, &options, PartWork::Set(repeat));
+                        add(one.name, "-live", one.about, world, &options, TaskWork::Set(repeat));
                     }
                 }
             }
         }
     }
-    Ok(parts)
+    Ok(tasks)
 }
 
 /// The options that a result depends on.
@@ -189,11 +193,11 @@ pub(super) mod tests {
     use crate::experiment::kept::tests::result;
 
     /// Figure 9 of dsfq, which cannot be run.
-    pub(in crate::commands::repro) fn part() -> Part {
+    pub(in crate::commands::repro) fn task() -> FigureTask {
         let origin = result("tidegate-lab repro dsfq 9").origin;
-        let work = PartWork::Paio(|_, _| Err(Failure::new(Code::Failure, "not here")));
+        let work = TaskWork::Paio(|_, _| Err(Failure::new(Code::Failure, "not here")));
         let (name, about) = ("9".into(), "equal totals");
-        Part { paper: "dsfq", name, about, origin, out: PathBuf::new(), work }
+        FigureTask { paper: "dsfq", name, about, origin, out: PathBuf::new(), work }
     }
 
     #[test]
@@ -210,8 +214,8 @@ pub(super) mod tests {
         let commands = |words: &str| -> Vec<String> {
             let Line { args, common } = Line::parse_from(words.split(' '));
             let chosen = super::super::choose(&args.words, args.world).unwrap();
-            let parts = parts(&chosen, &args, &common).unwrap();
-            parts.into_iter().map(|part| part.origin.command).collect()
+            let tasks = tasks(&chosen, &args, &common).unwrap();
+            tasks.into_iter().map(|task| task.origin.command).collect()
         };
         assert_eq!(
             commands("repro dsfq burst haechi 9 --seed 3"),
