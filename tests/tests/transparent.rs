@@ -332,7 +332,7 @@ fn signals_end_programs_as_ever() {
     assert_eq!(process::run(&mut killed).code, Some(128 + 9));
 }
 
-/// What a process inherits and `tidegate run` itself cannot use is the program's all the same.
+/// Alarms, signals and limits are the program's also where `tidegate run` itself cannot use them.
 #[test]
 fn alarms_ignored_signals_and_limits_of_files_are_the_programs_own() {
     let bed = Bed::new(FREE);

@@ -113,14 +113,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 struct Holder {
     /// The name of its files.
     name: String,
-    /// Who that is, for the user.
+    /// The component or user, as shown.
     text: String,
     /// The names that the certificate bears.
     names: Vec<String>,
     side: Side,
 }
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// A component, which is a server and a client of others.

@@ -1,8 +1,8 @@
 //! Checks that the rules and gates of a tenant fit into a stage's tables.
 //!
 //! A stage that names its tenant gets what belongs to it. One that names none gets what belongs to
-//! every tenant that its user may act for. Only its own machine can resolve its user, so such a
-//! stage itself refuses what it cannot hold, and its controller reports the refusal.
+//! every tenant that its user may act for. Only its own machine can resolve its user, so the
+//! controller counts what such a stage would have to hold, and refuses it if that is too much.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;

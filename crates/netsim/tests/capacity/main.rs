@@ -235,8 +235,8 @@ fn node(kind: Kind, policy: &str, latency: Option<Span>) -> NodeWorld {
     NodeWorld::new(policy, &LOADS, Device::new(kind), (DEPTH, latency))
 }
 
-/// What the device does for a node without a bound, and two tenants, the first of which is promised
-/// two fifths of that.
+/// The rate of the device for a node without a bound, and two tenants, the first of which is
+/// promised two fifths of that.
 fn promised_by_a_node(kind: Kind) -> (f64, String) {
     let mut free = node(kind, "[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"", None);
     free.seconds(5);
@@ -310,7 +310,7 @@ fn a_disk_with_slow_writes_beside_busy_processors_behind_a_node() {
     reserved_beside_busy_processors_behind_a_node(Kind::Disk);
 }
 
-/// What a node assumes of its device before it was busy is not shown as a capacity.
+/// The capacity that a node assumes before its device was busy is not shown.
 #[test]
 fn a_capacity_is_not_known_before_the_first_requests() {
     let policy = "[[tenant]]\nname = \"oltp\"\nreservation = \"100 iops\"";

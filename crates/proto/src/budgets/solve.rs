@@ -329,7 +329,7 @@ mod tests {
         let grouped = group("budget = \"300kB/s\"", "weight = 100", ["", "", ""]);
         let all = goals(&grouped, [held(0, 90_000), entry(1, ANY), entry(2, ANY)].into());
         assert_eq!(all, [90_000, 60_000, 150_000]);
-        // What is held beyond that is kept, too.
+        // More that is held is kept, too.
         let all = goals(&grouped, [held(0, 200_000), entry(1, ANY), entry(2, ANY)].into());
         assert_eq!(all, [200_000, 500, 99_500]);
     }

@@ -16,11 +16,11 @@ use core::fmt::Display;
     self.older()
 )]
 pub struct VersionMismatch {
-    /// What the peer is, for people: `node (release 1.2)`.
+    /// The kind of peer, for people: `node (release 1.2)`.
     pub peer: String,
     /// The version that it speaks.
     pub theirs: u16,
-    /// What this process is.
+    /// The kind of this process.
     pub side: &'static str,
     /// The version that it speaks.
     pub ours: u16,
