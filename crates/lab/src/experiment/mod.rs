@@ -46,6 +46,7 @@ mod live;
 pub(crate) mod loop_device;
 pub(crate) mod machine;
 pub(crate) mod moments;
+mod others;
 pub(crate) mod pace;
 pub(crate) mod page;
 pub(crate) mod paper;

@@ -1,10 +1,11 @@
 //! Disturbance of a live measurement by other load on the machine, second by second.
 //!
 //! A probe thread asks for a processor for a moment, again and again, or a load thread reads its
-//! own count. A second is *disturbed* if that thread was ready and the kernel kept it from a
-//! processor for more than [`WAIT_MAX`], by the kernel's own count (`schedstat`). The thread's
-//! lateness says nothing: it may sleep too long for other reasons. Where seconds are measured one
-//! by one, disturbed ones are left out. If they are more than a fifth, the run has no verdict.
+//! own count. A second is *disturbed* if that thread was ready and others kept it from a processor
+//! for more than [`WAIT_MAX`]: the kernel counts its waits (`schedstat`), and a wait counts as far
+//! as others had processors meanwhile ([`super::others`]). The thread's lateness says nothing: it
+//! may sleep too long for other reasons. Where seconds are measured one by one, disturbed ones are
+//! left out. If they are more than a fifth, the run has no verdict.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,10 @@ use serde_json::{Map, Value, json};
 use tidegate_console::clock::Clock;
 use tidegate_model::{Span, Time};
 
+use super::others::OthersTime;
 use super::witness::waited;
 
-/// Longer waits for a processor disturb a second.
+/// Longer waits for processors that others have disturb a second.
 pub(crate) const WAIT_MAX: Span = Span(20 * Span::MILLISECOND.0);
 
 /// A run with a greater part of disturbed seconds says nothing: one in so many.
@@ -29,14 +31,33 @@ const FIRST: i32 = -15;
 /// The watching thread wants a processor this often.
 const BEAT: Span = Span(2 * Span::MILLISECOND.0);
 
-/// Waits for a processor, second by second.
+/// How long this thread has waited for a processor so far, and others have had one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadWaits {
+    waited: Span,
+    others: OthersTime,
+}
+
+impl ThreadWaits {
+    pub(crate) fn now() -> Self {
+        Self { waited: waited(), others: OthersTime::now() }
+    }
+
+    /// The time since `before` for which others kept this thread from a processor.
+    pub(crate) fn since(self, before: Self) -> Span {
+        let waited = Span(self.waited.0.saturating_sub(before.waited.0));
+        self.others.share_of(waited, before.others)
+    }
+}
+
+/// Waits for a processor that others had, second by second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Quiet {
     waits: Vec<Span>,
 }
 
 impl Quiet {
-    /// Adds a second, with the time that a thread waited for a processor in it.
+    /// Adds a second, with the time for which others kept a thread from a processor in it.
     pub(crate) fn push(&mut self, waited: Span) {
         self.waits.push(waited);
     }
@@ -75,8 +96,8 @@ impl Quiet {
 pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
     (disturbed * ONE_IN > all).then(|| {
         format!(
-            "{disturbed} of {all} seconds were disturbed, in which this machine had no processor \
-             for more than {WAIT_MAX}, or its disk stood still: run it again"
+            "{disturbed} of {all} seconds were disturbed, in which other programs had the processors \
+             for more than {WAIT_MAX}, or the disk stood still: run it again"
         )
     })
 }
@@ -127,13 +148,14 @@ impl Drop for QuietProbe {
 }
 
 fn watch(is_over: &AtomicBool) -> Quiet {
-    let (clock, mut quiet, mut before) = (Clock::start(), Quiet::default(), waited());
+    let (clock, mut quiet) = (Clock::start(), Quiet::default());
+    let mut before = ThreadWaits::now();
     let mut next = Time(Span::SECOND.0);
     while !is_over.load(Ordering::Relaxed) {
         clock.sleep_until(clock.now().after(BEAT));
         if clock.now() >= next {
-            let now = waited();
-            quiet.push(Span(now.0.saturating_sub(before.0)));
+            let now = ThreadWaits::now();
+            quiet.push(now.since(before));
             (before, next) = (now, next.after(Span::SECOND));
         }
     }
@@ -160,10 +182,12 @@ mod tests {
 
     #[test]
     fn waits_for_a_processor_only_grow() {
-        let before = waited();
+        let before = ThreadWaits::now();
         let watch = QuietProbe::start();
         thread::yield_now();
-        assert!(waited() >= before);
+        let now = ThreadWaits::now();
+        assert!(now.waited >= before.waited);
+        assert!(now.since(before) <= Span(now.waited.0 - before.waited.0));
         assert_eq!(watch.finish(), Quiet::default(), "less than a second");
     }
 }

@@ -5,6 +5,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use tidegate_model::{Rate, Span, Time};
 
+use super::others::OthersTime;
 use super::plan::{BLOCK, JOBS, SETTLING};
 use super::witness::Seen;
 
@@ -74,6 +75,8 @@ pub(crate) struct Sample {
     pub(crate) seen: Vec<Seen>,
     /// The longest time of the disk since the sample before, for a small read without a limit.
     pub(crate) pulse: Span,
+    /// How long processes that are not the experiment's have had processors.
+    pub(crate) others: OthersTime,
 }
 
 impl Sample {
@@ -147,11 +150,11 @@ impl Recording {
         per_second(last - first, window.to.since(window.from))
     }
 
-    /// How long a tenant's processes waited for a processor within a window, added up.
+    /// How long others kept a tenant's processes from processors within a window, added up.
     pub(crate) fn starved(&self, tenant: usize, window: Window) -> Span {
-        let [first, last] = [window.first, window.last]
-            .map(|sample| self.samples[sample].seen.get(tenant).map_or(0, |seen| seen.starved_ns));
-        Span(last - first)
+        let [first, last] = [window.first, window.last].map(|sample| &self.samples[sample]);
+        let starved = |sample: &Sample| sample.seen.get(tenant).map_or(0, |seen| seen.starved_ns);
+        last.others.share_of(Span(starved(last) - starved(first)), first.others)
     }
 
     /// The longest time of the disk within a window for a small read without a limit.
@@ -224,11 +227,12 @@ impl Serialize for Course {
 impl Serialize for Sample {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let of_each = |value: fn(&Seen) -> u64| self.seen.iter().map(value).collect::<Vec<_>>();
-        let mut sample = serializer.serialize_struct("Sample", 4)?;
+        let mut sample = serializer.serialize_struct("Sample", 5)?;
         sample.serialize_field("at_seconds", &seconds(self.at.0))?;
         sample.serialize_field("read_bytes", &of_each(|seen| seen.bytes))?;
         sample.serialize_field("starved_ns", &of_each(|seen| seen.starved_ns))?;
         sample.serialize_field("pulse_ns", &self.pulse.0)?;
+        sample.serialize_field("others_ns", &self.others.ns())?;
         sample.end()
     }
 }
@@ -255,7 +259,12 @@ pub(crate) mod fluid {
     pub(crate) fn recording(plan: &ExperimentPlan, control: Control) -> Recording {
         let tenants = &plan.tenants;
         let nothing = vec![Seen::default(); tenants.len()];
-        let mut samples = vec![Sample { at: Time::ZERO, seen: nothing, pulse: Span::ZERO }];
+        let mut samples = vec![Sample {
+            at: Time::ZERO,
+            seen: nothing,
+            pulse: Span::ZERO,
+            others: OthersTime::default(),
+        }];
         let mut ended = vec![None; tenants.len()];
         while ended.iter().any(Option::is_none) {
             let now = samples.last().unwrap();
@@ -282,7 +291,12 @@ pub(crate) mod fluid {
                     ended[*tenant] = Some(next);
                 }
             }
-            samples.push(Sample { at: next, seen, pulse: Span::MILLISECOND });
+            samples.push(Sample {
+                at: next,
+                seen,
+                pulse: Span::MILLISECOND,
+                others: OthersTime::default(),
+            });
         }
         let courses = tenants.iter().zip(&ended).map(|(tenant, ended)| Course {
             name: tenant.name,

@@ -94,7 +94,7 @@ pub(crate) struct Score {
 /// a promise as [`KEPT_PERMILLE`] allows.
 const PULSE_MAX: Span = Span(30 * Span::MILLISECOND.0);
 
-/// Whether the kernel kept a tenant from a processor in a window, or its disk stood still.
+/// Whether others kept a tenant from a processor in a window, or its disk stood still.
 fn is_disturbed(recording: &Recording, window: Window) -> bool {
     let mut tenants = 0..recording.courses.len();
     let waits = tenants.any(|tenant| recording.starved(tenant, window) > WAIT_MAX);

@@ -14,6 +14,7 @@ use super::files::Files;
 use super::fio::{self, Amount, FioWork};
 use super::live::Live;
 use super::machine;
+use super::others::OthersTime;
 use super::plan::{ExperimentPlan, Mib, PlannedTenant};
 use super::policies;
 use super::pulse::Pulse;
@@ -310,7 +311,7 @@ impl Stage<'_> {
     /// Samples all tenants as fast as possible, because a tenant that is counted later has read
     /// more.
     fn sample(&mut self, clock: Clock) -> Sample {
-        let mut tries = 0;
+        let (others, mut tries) = (OthersTime::now(), 0);
         loop {
             tries += 1;
             let begin = clock.now();
@@ -321,7 +322,7 @@ impl Stage<'_> {
             if length <= SAMPLE_SPAN_MAX || tries == SAMPLE_TRIES_MAX {
                 seen.resize(self.testbed.plan.tenants.len(), Seen::default());
                 let pulse = self.pulse.longest();
-                return Sample { at: begin.after(Span(length.0 / 2)), seen, pulse };
+                return Sample { at: begin.after(Span(length.0 / 2)), seen, pulse, others };
             }
         }
     }

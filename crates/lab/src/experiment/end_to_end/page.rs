@@ -20,8 +20,8 @@ pub(super) fn render(results: &[(ActRecording, ActScore)], load: f64) -> String 
         "means",
         format!(
             "The machine had a load of {load:.1} before. A promise is kept in a second if the \
-             tenant was served 97 % of it, by its own account. Seconds in which the kernel kept \
-             the run from a processor for more than 20 ms do not count."
+             tenant was served 97 % of it, by its own account. Seconds in which other programs \
+             kept the run from a processor for more than 20 ms do not count."
         ),
     );
     for sentence in report::sentences(results) {

@@ -18,8 +18,7 @@ use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
 
-use crate::experiment::quiet::Quiet;
-use crate::experiment::witness::waited;
+use crate::experiment::quiet::{Quiet, ThreadWaits};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -174,14 +173,14 @@ impl<'a> Load<'a> {
         }
         let mut moves =
             plan.moves.iter().map(|m| (from.after(Span(m.at.time().0)), m.tenant)).peekable();
-        let (mut next_period, mut before) = (from, waited());
+        let (mut next_period, mut before) = (from, ThreadWaits::now());
         loop {
             interrupt.check()?;
             let now = self.clock.now();
             if now >= next_period {
-                let after = waited();
+                let after = ThreadWaits::now();
                 if next_period > from {
-                    self.counted.quiet.push(Span(after.0.saturating_sub(before.0)));
+                    self.counted.quiet.push(after.since(before));
                 }
                 (before, next_period) = (after, next_period.after(self.scenario.period));
             }
