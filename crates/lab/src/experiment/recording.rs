@@ -327,6 +327,7 @@ mod tests {
             at: Time(at * Span::MILLISECOND.0),
             seen: vec![Seen { bytes: mib * MIB, starved_ns: 0 }],
             pulse: Span::ZERO,
+            others: OthersTime::default(),
         });
         let course = Course {
             name: "I1",
