@@ -35,6 +35,11 @@ impl OthersTime {
         Span(waited.0.min(others.unwrap_or(u64::MAX)))
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(others: Span) -> Self {
+        Self(Some(others))
+    }
+
     /// In nanoseconds, for the report.
     pub(crate) fn ns(self) -> Option<u64> {
         self.0.map(|span| span.0)

@@ -385,4 +385,18 @@ mod tests {
         let last = windows.last().unwrap().to;
         assert!(last < course.ended && last.after(SAMPLE_INTERVAL) >= course.ended, "{last}");
     }
+
+    #[test]
+    fn a_tenant_waits_for_others_only_as_far_as_these_had_processors() {
+        let others_at = |others_ms: u64| {
+            let mut recording = steady(&[(0, 0), (1_000, 1)]);
+            let [first, last] = &mut recording.samples[..] else { unreachable!("two samples") };
+            first.others = OthersTime::of(Span::ZERO);
+            last.others = OthersTime::of(Span(others_ms * Span::MILLISECOND.0));
+            last.seen[0].starved_ns = 90 * Span::MILLISECOND.0;
+            let window = recording.windows().next().unwrap();
+            recording.starved(0, window).0 / Span::MILLISECOND.0
+        };
+        assert_eq!([0, 30, 200].map(others_at), [0, 30, 90]);
+    }
 }
