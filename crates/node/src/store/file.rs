@@ -206,7 +206,8 @@ impl Files {
     /// The `errno` of a failed sync, if a durable command failed with `errno` because of a sync, or
     /// if the cause is unknown. A full disk is no failed sync by itself.
     pub(super) fn sync_error(&self, command: Command, errno: i32) -> Option<i32> {
-        let is_refused = [libc::ENOSPC, libc::EDQUOT, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
+        let is_refused =
+            [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
         match command {
             Command::Flush => Some(errno),
             _ if !is_durable(command) => None,
@@ -221,6 +222,8 @@ impl Files {
     fn fault(&self, job: &Job, error: &io::Error) -> Fault {
         let fault = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::NoSpace,
+            // The limit of file sizes, ours or the file system's.
+            io::ErrorKind::FileTooLarge => Fault::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Fault::ReadOnly,
             io::ErrorKind::Unsupported => Fault::Unsupported,
             _ => Fault::Io,
