@@ -1,10 +1,11 @@
 //! The daemon as operators treat it: it is hung up on, and its log is read.
 
 use std::fs;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use tidegate_tests::bed::Bed;
-use tidegate_tests::{eventually, process};
+use tidegate_tests::{eventually, process, tools};
 
 const POLICY: &str = "[[tenant]]\nname = \"load\"\n";
 
@@ -63,7 +64,7 @@ fn a_hangup_without_a_policy_file_is_a_line_of_the_log() {
 #[test]
 fn an_orderly_end_of_a_stage_is_no_warning() {
     let mut bed = Bed::new(POLICY);
-    let running = process::spawn(bed.run("load", "cat").stdin(std::process::Stdio::piped()));
+    let running = process::spawn(bed.run("load", "cat").stdin(Stdio::piped()));
     bed.wait_for_stages(1);
     let pid = running.pid();
     running.finish().success();
@@ -73,4 +74,24 @@ fn an_orderly_end_of_a_stage_is_no_warning() {
     assert!(line.contains(" INFO ") && line.contains(&format!("pid={pid}")), "{line}");
     assert!(line.contains("tenant=\"load\""), "{line}");
     assert!(!log.contains(" WARN "), "{log}");
+}
+
+/// A supervisor or a shell that stops to read: `tidegate up | head -1`.
+#[test]
+fn a_daemon_goes_on_where_nobody_reads_that_it_is_ready() {
+    let bed = Bed::empty();
+    let daemon = bed.controller_command();
+    let mut shell = std::process::Command::new(tools::need("bash"));
+    // The reader has ended before the daemon begins.
+    shell.args(["-c", "exec > >(:); wait $!; exec \"$0\" \"$@\""]);
+    shell.arg(daemon.get_program()).args(daemon.get_args()).stdin(Stdio::null());
+    for (name, value) in daemon.get_envs() {
+        value.map(|value| shell.env(name, value));
+    }
+    let mut running = process::spawn(&mut shell);
+    eventually("a line about it", || running.stderr().contains("standard output is closed"));
+    process::run(&mut bed.tidegate(&["status"])).success();
+    assert!(running.is_running());
+    running.signal(Signal::TERM);
+    running.finish().success();
 }

@@ -16,6 +16,7 @@ pub(crate) mod label;
 mod labelled;
 pub(crate) mod lock;
 mod memory;
+mod pages;
 mod parts;
 pub(crate) mod remedies;
 pub(crate) mod sync;
@@ -36,6 +37,7 @@ pub(crate) use directory::Directory;
 pub(crate) use directory::is_plain;
 pub(crate) use file::Transfer;
 pub(crate) use memory::Memory;
+pub(crate) use pages::PageHold;
 pub(crate) use parts::Watcher;
 
 /// Holds parts of volumes.

@@ -395,3 +395,34 @@ fn generations_that_only_the_gateway_compares_are_in_the_status_and_the_hint_men
     let output = process::run(&mut check).failure(1).stdout;
     assert!(output.contains("fault: part 1 of volume db at node b lacks its data"), "{output}");
 }
+
+/// A write beyond the limit of file sizes (`ulimit -f`) is an error of this request alone.
+#[test]
+fn a_limit_of_file_sizes_ends_no_node() {
+    let file = directories(&["a"]) + &volume("db", "oltp", "4MiB", &["a"]);
+    let mut cluster = Cluster::new(&file, OPEN);
+    cluster.volume(&["create"]).success();
+    let daemon = cluster.command(&[]);
+    let mut shell = std::process::Command::new(tools::need("bash"));
+    // In KiB.
+    shell.args(["-c", "ulimit -f 2048; exec \"$0\" \"$@\""]);
+    shell.arg(daemon.get_program()).args(daemon.get_args());
+    for (name, value) in daemon.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    cluster.bed().up_with(shell.stdin(std::process::Stdio::null()));
+    let mut client = cluster.enter("db");
+    for length in [4096, 512] {
+        for write in [Client::write, Client::write_durably] {
+            let error = write(&mut client, 3 << 20, &vec![1; length]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(ENOSPC), "{length} bytes");
+            write(&mut client, 1 << 20, &vec![2; length]).unwrap();
+        }
+    }
+    client.flush().unwrap();
+    assert_eq!(client.read(1 << 20, 4096).unwrap(), [2; 4096]);
+    assert_eq!(client.read(3 << 20, 4096).unwrap(), [0; 4096]);
+}

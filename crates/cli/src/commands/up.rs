@@ -1,6 +1,7 @@
 //! `tidegate up`: runs the controller, the nodes, the gateways and the data nodes of a cluster, or
 //! some of them, in the foreground.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,8 +9,10 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
+use rustix::process::Signal;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use tidegate_algo::allocation::admission;
 use tidegate_algo::classify::access;
@@ -179,6 +182,7 @@ struct Boot {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     args.logging().to_stderr().map_err(not_served)?;
+    survive_file_size_limit().map_err(no_signals)?;
     // For lines of the process as a whole. Its parts have spans of their own.
     let role = args.role.and_then(|role| role.to_possible_value());
     let role = role.as_ref().map_or("all", |role| role.get_name());
@@ -277,10 +281,27 @@ fn lead(
         let mut led = first_questions(&plan.socket, policy, first)?;
         led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster));
         let components = plan.start()?;
-        output::print(&ready(&led, &plan, http, components.as_ref()))?;
+        announce(&ready(&led, &plan, http, components.as_ref()));
         Ok::<_, Ended>(components)
     };
     serve_with(config, begin, move || reload.run()).map_err(|ended: Ended| ended.0)
+}
+
+/// Prints what is ready. A daemon goes on where no process reads that.
+fn announce(ready: &str) {
+    if output::print(ready).is_err() {
+        tracing::warn!("standard output is closed, so nothing is printed there");
+    }
+}
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail. The signal's default action is
+/// to end the process: one request of a client would end a node.
+fn survive_file_size_limit() -> io::Result<()> {
+    flag::register(Signal::XFSZ.as_raw(), Arc::default()).map(drop)
+}
+
+fn no_signals(error: io::Error) -> Failure {
+    Failure::new(Code::Failure, "cannot listen for signals").cause(error)
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
@@ -290,8 +311,7 @@ fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
     }
     // Before anything exists that a signal would have to clean up.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
     raise_descriptor_limit();
     let components = plan.start()?.map(Arc::new);
     let reasons = |components: &Arc<Components>| {
@@ -303,11 +323,7 @@ fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
         .map(|(at, reasons)| Probe::start(at, hosts, reasons))
         .transpose()
         .map_err(not_served)?;
-    output::print(&components_ready(
-        plan,
-        components.as_deref(),
-        probe.as_ref().map(Probe::address),
-    ))?;
+    announce(&components_ready(plan, components.as_deref(), probe.as_ref().map(Probe::address)));
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
         tracing::info!("SIGHUP: this process has no policy of its own, and goes on");
     }

@@ -18,7 +18,7 @@ use tidegate_fabric::buffer::Buffer;
 use super::pool::ThreadPool;
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
-use crate::store::{Medium, Transfer};
+use crate::store::{Medium, PageHold, Transfer};
 use crate::threads;
 
 /// Threads beside the ring: flushes, discards, broken blocks.
@@ -52,10 +52,11 @@ struct RingState {
     is_refused: std::sync::atomic::AtomicBool,
 }
 
-/// Work whose buffers the kernel uses, by the number that its entry has.
+/// Work whose buffers the kernel uses, by the number that its entry has, with the pages that it
+/// holds.
 #[derive(Default)]
 struct RingSlots {
-    work: Vec<Option<Work>>,
+    work: Vec<Option<(Work, Option<PageHold>)>>,
     free: Vec<usize>,
     is_ending: bool,
 }
@@ -170,7 +171,12 @@ impl Engine for Ring {
 impl RingState {
     /// Puts one transfer into the ring; returns the work if the ring is full.
     #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
-    fn push(&self, slots: &mut RingSlots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
+    fn push(
+        &self,
+        slots: &mut RingSlots,
+        mut work: Work,
+        mut transfer: Transfer,
+    ) -> Result<(), Work> {
         let length = work.body.job.length as usize;
         if transfer.is_write && work.body.job.buffer.len() != length {
             return Err(work);
@@ -181,14 +187,15 @@ impl RingState {
         let number = slots.next();
         // Zero is that of the submitting thread.
         let priority = if self.has_priorities { work.body.job.tag.class.io_priority() } else { 0 };
-        let entry = entry(&mut work.body.job.buffer, transfer, priority).user_data(number as u64);
+        let hold = transfer.hold.take();
+        let entry = entry(&mut work.body.job.buffer, &transfer, priority).user_data(number as u64);
         // SAFETY: `slots` is locked, so no other thread pushes. The descriptor is open as long as
         // the medium, which `self` holds. The buffer's memory is on the heap, stays where it is
         // while the work moves into its slot, and no thread touches it before the entry's
         // completion takes the work out; a slot that is never taken out is leaked.
         match unsafe { self.ring.submission_shared().push(&entry) } {
             Ok(()) => {
-                slots.work[number] = Some(work);
+                slots.work[number] = Some((work, hold));
                 Ok(())
             }
             Err(_) => {
@@ -251,7 +258,9 @@ impl RingState {
                     continue;
                 }
                 let number = number as usize;
-                let Some(mut work) = slots.work[number].take() else { continue };
+                let Some((mut work, hold)) = slots.work[number].take() else { continue };
+                // Before the pool may hold these pages for the same work.
+                drop(hold);
                 slots.free.push(number);
                 match usize::try_from(completion.result()) {
                     Ok(count) if count == work.body.job.length as usize => {
@@ -283,7 +292,7 @@ impl RingState {
     }
 }
 
-fn entry(buffer: &mut Buffer, transfer: Transfer, priority: u16) -> squeue::Entry {
+fn entry(buffer: &mut Buffer, transfer: &Transfer, priority: u16) -> squeue::Entry {
     let descriptor = types::Fd(transfer.descriptor);
     // A frame's length has 32 bits.
     let (memory, length) = (buffer.as_mut_ptr(), buffer.len() as u32);

@@ -230,9 +230,6 @@ impl Endpoint {
                 tracing::warn!(unlogged, "too many connections: those without a hello are closed");
             }
             self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
-            if self.connections.len() >= CONNECTIONS_MAX {
-                return;
-            }
         }
         let token = self.next;
         self.next += 1;
@@ -241,6 +238,9 @@ impl Endpoint {
             None => identity::of(&stream),
         };
         let identity = identity.and_then(|identity| {
+            if self.connections.len() >= CONNECTIONS_MAX && !self.displace(identity.peer.uid) {
+                return Err(io::Error::other("its user has too many pending connections"));
+            }
             self.reactor.add(&stream, token, Interest::READ)?;
             Ok(identity)
         });
@@ -250,6 +250,17 @@ impl Endpoint {
             }
             Err(error) => self.warn_unaccepted(&error),
         }
+    }
+
+    /// Closes the latest pending connection of the user who has most of them, for a connection of
+    /// `newcomer`; false if that is the newcomer. So no user keeps the clients of others from their
+    /// memory, not even while all hellos wait for the policy or for returned memory.
+    fn displace(&mut self, newcomer: u32) -> bool {
+        let pending = self.connections.iter().filter(|(_, connection)| !connection.is_in);
+        let pending = pending.map(|(token, connection)| (*token, connection.identity.peer.uid));
+        let Some(token) = displaced(pending, newcomer) else { return false };
+        self.leave(token);
+        true
     }
 
     fn warn_unaccepted(&mut self, error: &io::Error) {
@@ -458,6 +469,20 @@ impl Endpoint {
     }
 }
 
+/// Of pending connections with their users, the one that is closed for a connection of `newcomer`:
+/// the latest of the user with most of them. None if the newcomer has as many.
+fn displaced(pending: impl Iterator<Item = (u64, u32)>, newcomer: u32) -> Option<u64> {
+    // By user: how many, and the latest.
+    let mut users: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
+    for (token, user) in pending {
+        let of_user = users.entry(user).or_default();
+        *of_user = (of_user.0 + 1, of_user.1.max(token));
+    }
+    let own = users.get(&newcomer).map_or(0, |(count, _)| *count);
+    let most = users.into_values().max_by_key(|(count, _)| *count);
+    most.filter(|(count, _)| *count > own).map(|(_, token)| token)
+}
+
 impl ClientConnection {
     fn new(stream: Stream, identity: ClientIdentity) -> Self {
         let (expected, peer) = (Expected::Hello(Decoder::new()), identity.name());
@@ -533,5 +558,25 @@ impl ClientConnection {
         let mut bytes = Vec::new();
         encode(message, &mut bytes).map_err(io::Error::other)?;
         self.stream.send(&[io::IoSlice::new(&bytes)]).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_with_many_pending_connections_makes_way_for_others() {
+        let pending = |of_each: &[(u32, u64)]| {
+            let users = of_each.iter().flat_map(|(user, count)| (0..*count).map(move |_| *user));
+            (0..).zip(users).collect::<Vec<(u64, u32)>>()
+        };
+        let displaced = |of_each, newcomer| displaced(pending(of_each).into_iter(), newcomer);
+        let flood = &[(0, 3), (65_534, 500), (1_000, 9)];
+        assert_eq!(displaced(flood, 0), Some(502), "the latest of the flood");
+        assert_eq!(displaced(flood, 1_001), Some(502));
+        assert_eq!(displaced(flood, 65_534), None);
+        assert_eq!(displaced(&[(0, 256), (1, 256)], 1), None, "equal ones stay");
+        assert_eq!(displaced(&[], 0), None);
     }
 }

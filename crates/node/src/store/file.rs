@@ -1,19 +1,24 @@
 //! One file or device, and the effect of jobs on a range of it.
 //!
-//! Whole, aligned blocks go past the page cache (`O_DIRECT`), where the file system can do that:
-//! the node would only double what its clients cache, and a write's cost would show up in another
-//! client's flush. Everything else goes through the cache, on a second descriptor. Both descriptors
-//! name one inode, and the kernel keeps them coherent page by page: a direct read first writes back
-//! the pages it covers, a direct write drops them. That is why a transfer counts as aligned only if
-//! it consists of whole pages: then no page is half in the cache and half not.
+//! All data go past the page cache (`O_DIRECT`), where the file system can do that: the node would
+//! only double what its clients cache, and a write's cost would show up in another client's flush.
+//! A read of less than whole pages reads the pages around it. A write of less than whole pages
+//! reads its first and last page, changes them, and writes them back, while no other write has them
+//! ([`super::pages`]). Nothing is written through the cache beside that: the kernel keeps both ways
+//! coherent by folio, which is several pages since Linux 6.16 on ext4. If a cached write dirties a
+//! folio while a direct write to another page of it ends, the kernel reports that data may be lost,
+//! and fails the next sync.
+//!
+//! Without direct transfers everything goes through the cache.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
@@ -22,7 +27,11 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::Bytes;
 
 use super::disk::opened;
+use super::pages::{PageHold, PageHolds};
 use super::parts::{Presence, is_durable};
+
+/// As long as [`ALIGNMENT`], for offsets.
+const PAGE: u64 = ALIGNMENT as u64;
 
 /// Bytes written at a time where a range can only be cleared by writes.
 const ZEROS: usize = 1 << 20;
@@ -37,6 +46,8 @@ pub(super) struct Files {
     cached: File,
     /// None if the file system has no direct transfers.
     direct: Option<File>,
+    /// Pages of direct writes that are under way.
+    pages: Arc<PageHolds>,
     /// Only synced. The kernel reports an error of write-back once to each open descriptor, and a
     /// report to a durable write must not be kept from a flush.
     synced: File,
@@ -79,13 +90,15 @@ pub(super) struct Range<'a> {
 }
 
 /// A job that the kernel can do by itself: so many bytes between a buffer and a place of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Transfer {
     /// Open for as long as the medium lives.
     pub(crate) descriptor: RawFd,
     pub(crate) offset: u64,
     pub(crate) is_write: bool,
     pub(crate) durable: bool,
+    /// Keeps other writes from changing pages of this one until it has ended.
+    pub(crate) hold: Option<PageHold>,
 }
 
 impl Files {
@@ -97,11 +110,12 @@ impl Files {
         options.read(true).write(true).custom_flags(flags.bits() as i32);
         let direct = options.open(path);
         let direct = direct.ok().filter(reads_direct);
-        let (syncs, is_synced, has_failed) = Default::default();
+        let (pages, syncs, is_synced, has_failed) = Default::default();
         Ok(Self {
             path: path.into(),
             cached,
             direct,
+            pages,
             synced,
             syncs,
             is_synced,
@@ -192,7 +206,8 @@ impl Files {
     /// The `errno` of a failed sync, if a durable command failed with `errno` because of a sync, or
     /// if the cause is unknown. A full disk is no failed sync by itself.
     pub(super) fn sync_error(&self, command: Command, errno: i32) -> Option<i32> {
-        let is_refused = [libc::ENOSPC, libc::EDQUOT, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
+        let is_refused =
+            [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
         match command {
             Command::Flush => Some(errno),
             _ if !is_durable(command) => None,
@@ -207,6 +222,8 @@ impl Files {
     fn fault(&self, job: &Job, error: &io::Error) -> Fault {
         let fault = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::NoSpace,
+            // The limit of file sizes, ours or the file system's.
+            io::ErrorKind::FileTooLarge => Fault::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Fault::ReadOnly,
             io::ErrorKind::Unsupported => Fault::Unsupported,
             _ => Fault::Io,
@@ -290,7 +307,8 @@ impl Range<'_> {
         })
     }
 
-    /// The transfer that a job is, if it is one of whole pages past the cache.
+    /// The transfer that a job is, if it is one of whole pages past the cache, and no other write
+    /// is changing one of them.
     pub(super) fn transfer(&self, job: &Job) -> Option<Transfer> {
         let (is_write, durable) = match job.command {
             Command::Read => (false, false),
@@ -298,21 +316,15 @@ impl Range<'_> {
             _ => return None,
         };
         let offset = self.base + job.offset;
-        let direct = self.files.direct.as_ref()?;
-        (job.length > 0 && is_aligned(offset, job.length as usize)).then_some(Transfer {
-            descriptor: direct.as_raw_fd(),
-            offset,
-            is_write,
-            durable,
-        })
-    }
-
-    /// The descriptor for a transfer of these bytes.
-    fn descriptor(&self, at: u64, length: usize) -> &File {
-        match &self.files.direct {
-            Some(direct) if is_aligned(at, length) => direct,
-            _ => &self.files.cached,
+        let descriptor = self.files.direct.as_ref()?.as_raw_fd();
+        if job.length == 0 || !is_aligned(offset, job.length as usize) {
+            return None;
         }
+        let hold = match is_write {
+            true => Some(self.files.pages.try_shared(offset..offset + u64::from(job.length))?),
+            false => None,
+        };
+        Some(Transfer { descriptor, offset, is_write, durable, hold })
     }
 
     fn read(&self, job: &mut Job, at: u64) -> io::Result<()> {
@@ -320,49 +332,82 @@ impl Range<'_> {
         if job.buffer.len() != length {
             job.buffer = Buffer::with_length(length);
         }
-        self.descriptor(at, length).read_exact_at(&mut job.buffer, at)
-    }
-
-    fn write(&self, mut bytes: &[u8], mut at: u64, durable: bool) -> io::Result<()> {
-        if !durable {
-            return self.descriptor(at, bytes.len()).write_all_at(bytes, at);
-        }
-        while !bytes.is_empty() {
-            let file = self.descriptor(at, bytes.len());
-            match pwritev2(file, &[IoSlice::new(bytes)], at, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => (bytes, at) = (&bytes[count..], at + count as u64),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        match &self.files.direct {
+            None => self.files.cached.read_exact_at(&mut job.buffer, at),
+            Some(direct) if is_aligned(at, length) => direct.read_exact_at(&mut job.buffer, at),
+            Some(direct) => {
+                let pages = pages_around(at, length as u64);
+                let mut whole = Buffer::with_length((pages.end - pages.start) as usize);
+                let before = (at - pages.start) as usize;
+                if read_pages(direct, &mut whole, pages.start)? < before + length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                job.buffer.copy_from_slice(&whole[before..before + length]);
+                Ok(())
             }
         }
-        Ok(())
     }
 
-    /// Frees the space where the file system can; other blocks stay allocated.
+    fn write(&self, bytes: &[u8], at: u64, durable: bool) -> io::Result<()> {
+        let Some(direct) = &self.files.direct else {
+            return write_all(&self.files.cached, bytes, at, durable);
+        };
+        let pages = pages_around(at, bytes.len() as u64);
+        if bytes.is_empty() || is_aligned(at, bytes.len()) {
+            let _held = self.files.pages.shared(pages);
+            return write_all(direct, bytes, at, durable);
+        }
+        let mut whole = Buffer::zeroed((pages.end - pages.start) as usize);
+        let (before, last) = ((at - pages.start) as usize, whole.len() - ALIGNMENT);
+        let after = before + bytes.len();
+        let _held = self.files.pages.alone(pages.clone());
+        if before > 0 || last == 0 {
+            read_pages(direct, &mut whole[..ALIGNMENT], pages.start)?;
+        }
+        if last > 0 && after < whole.len() {
+            read_pages(direct, &mut whole[last..], pages.start + last as u64)?;
+        }
+        whole[before..after].copy_from_slice(bytes);
+        write_all(direct, &whole, pages.start, durable)
+    }
+
+    /// Frees the space of whole pages where the file system can; other blocks stay as they are.
     fn discard(&self, at: u64, length: u64) -> io::Result<()> {
+        let pages = pages_within(at, length);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match length {
-            0 => Ok(()),
-            _ => match fallocate(&self.files.cached, flags, at, length) {
-                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(()),
-                done => Ok(done?),
-            },
+        match self.allocate(flags, pages) {
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(()),
+            done => Ok(done?),
         }
     }
 
     fn zero(&self, at: u64, length: u64, allocate: bool) -> io::Result<()> {
-        if length == 0 {
-            return Ok(());
+        let (end, pages) = (at + length, pages_within(at, length));
+        if pages.is_empty() {
+            return self.write_zeros(at, length);
         }
         let how = match allocate {
             true => FallocateFlags::ZERO_RANGE,
             false => FallocateFlags::PUNCH_HOLE,
         };
-        match fallocate(&self.files.cached, how | FallocateFlags::KEEP_SIZE, at, length) {
-            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => self.write_zeros(at, length),
-            done => Ok(done?),
+        match self.allocate(how | FallocateFlags::KEEP_SIZE, pages.clone()) {
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                return self.write_zeros(at, length);
+            }
+            done => done?,
         }
+        // The kernel would clear the rest of a page in its cache.
+        self.write_zeros(at, pages.start - at)?;
+        self.write_zeros(pages.end, end - pages.end)
+    }
+
+    /// Changes the allocation of whole pages.
+    fn allocate(&self, how: FallocateFlags, pages: ops::Range<u64>) -> Result<(), Errno> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let _held = self.files.pages.shared(pages.clone());
+        fallocate(&self.files.cached, how, pages.start, pages.end - pages.start)
     }
 
     fn write_zeros(&self, mut at: u64, length: u64) -> io::Result<()> {
@@ -403,7 +448,51 @@ impl Range<'_> {
     }
 }
 
-/// Whether a transfer may go past the page cache.
+/// The least range of whole pages that has all of these bytes.
+fn pages_around(at: u64, length: u64) -> ops::Range<u64> {
+    at - at % PAGE..(at + length).next_multiple_of(PAGE)
+}
+
+/// The greatest range of whole pages within these bytes; an empty one at `at` if there is none.
+fn pages_within(at: u64, length: u64) -> ops::Range<u64> {
+    let (first, end) = (at.next_multiple_of(PAGE), (at + length) / PAGE * PAGE);
+    if first < end { first..end } else { at..at }
+}
+
+/// Reads whole pages; fewer bytes than `pages` has only where the file ends.
+fn read_pages(direct: &File, pages: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < pages.len() {
+        match direct.read_at(&mut pages[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        // Within a page only at the end of the file.
+        if !done.is_multiple_of(ALIGNMENT) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+fn write_all(file: &File, mut bytes: &[u8], mut at: u64, durable: bool) -> io::Result<()> {
+    if !durable {
+        return file.write_all_at(bytes, at);
+    }
+    while !bytes.is_empty() {
+        match pwritev2(file, &[IoSlice::new(bytes)], at, ReadWriteFlags::DSYNC) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => (bytes, at) = (&bytes[count..], at + count as u64),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a transfer is one of whole pages.
 fn is_aligned(at: u64, length: usize) -> bool {
     (at | length as u64).is_multiple_of(ALIGNMENT as u64)
 }

@@ -89,6 +89,59 @@ fn whole_pages_and_broken_ones_arrive_and_are_read_back() {
     ring.stop();
 }
 
+/// Writes side by side that meet nowhere: whole pages, parts of pages and zeros, in any order,
+/// beside reads. Each byte is that of its last write, and no flush fails: nothing is written through
+/// the cache beside direct writes.
+#[test]
+fn parts_of_pages_and_whole_pages_are_written_side_by_side() {
+    const LENGTH: usize = 1 << 20;
+    let Some((_folder, ring, finished)) = ring(64) else { return };
+    let mut expected = vec![0; LENGTH];
+    let mut random = 1u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % bound
+    };
+    for round in 0..40u64 {
+        let (mut jobs, mut at) = (Vec::new(), 0);
+        while at < LENGTH {
+            let sizes = [4096, 8192, 65_536, 512, 1536, 512 * (1 + below(20)), 1 + below(5000)];
+            let size = (sizes[below(7) as usize] as usize).min(LENGTH - at);
+            let bytes = vec![(round * 7 + at as u64 / 512) as u8 | 1; size];
+            let (command, bytes) = match below(16) {
+                0 => (Command::Zero { allocate: true, durable: false }, vec![0; size]),
+                1 => (Command::Zero { allocate: false, durable: false }, vec![0; size]),
+                number => (Command::Write { durable: number == 2 }, bytes),
+            };
+            expected[at..at + size].copy_from_slice(&bytes);
+            let sent = if matches!(command, Command::Write { .. }) { &bytes[..] } else { b"" };
+            jobs.push(work(jobs.len() as u64, command, at as u64, size as u32, sent));
+            // Most begin within a page.
+            at += size + if below(4) == 0 { (4096 - (at + size) % 4096) % 4096 } else { 0 };
+        }
+        // Reads beside them, of old or new bytes: through the cache they would make large folios.
+        for _ in 0..64 {
+            let (at, number) = (below(LENGTH as u64 - 70_000), jobs.len() as u64);
+            jobs.push(work(number, Command::Read, at, 1 + below(70_000) as u32, b""));
+        }
+        for index in (1..jobs.len()).rev() {
+            jobs.swap(index, below(index as u64 + 1) as usize);
+        }
+        jobs.push(work(jobs.len() as u64, Command::Flush, 0, 0, b""));
+        for job in run(&ring, &finished, jobs) {
+            assert_eq!(job.outcome, Ok(()), "round {round}: {:?} of {}", job.command, job.length);
+        }
+        let reads = (0..64).map(|n| work(n, Command::Read, n * 16_384 + 100, 16_000, b""));
+        for job in run(&ring, &finished, reads.collect()) {
+            let range = job.offset as usize..job.offset as usize + job.length as usize;
+            assert!(job.buffer[..] == expected[range], "round {round} at {}", job.offset);
+        }
+    }
+    let whole = run(&ring, &finished, vec![work(0, Command::Read, 0, LENGTH as u32, b"")]);
+    assert!(whole[0].buffer[..] == expected[..]);
+    ring.stop();
+}
+
 #[test]
 fn more_than_the_ring_holds_and_what_makes_no_sense_end_in_the_pool() {
     let Some((_folder, ring, finished)) = ring(2) else { return };
