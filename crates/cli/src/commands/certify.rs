@@ -25,12 +25,12 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output;
 use tidegate_console::text_file::Reader;
 
-/// Make the certificates of a cluster that are missing
+/// Make the missing certificates of a cluster
 ///
-/// In the folder that the cluster's [tls] names: an authority, and for the controller, each node,
-/// each data node, each gateway and clients a certificate and a key. Nothing that is there is
-/// changed; to renew a certificate, remove its file and run this again. Which files belong on which
-/// machine is said.
+/// The folder is the one that the cluster's [tls] names. It gets an authority, and a certificate
+/// and a key for the controller, each node, each data node, each gateway and clients. Existing
+/// files are never changed; to renew a certificate, remove its file and run this again. The output
+/// says which files belong on which machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

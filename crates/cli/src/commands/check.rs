@@ -23,11 +23,11 @@ use tidegate_console::text_file::Reader;
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
-/// With a cluster, the same for the cluster, and whether its nodes can keep what the policy
-/// promises; of what data nodes could not keep it warns. Volumes that were created on this machine
-/// are looked at, too, also while their nodes run: a part that is missing, foreign or mismatched is
-/// a fault. Exits with 0 for a policy that can be applied, 1 where a volume has a fault, 3 for a
-/// policy that is invalid and 4 for one that promises more than there is.
+/// With a cluster, also check the cluster, and whether its nodes can keep the policy's promises;
+/// promises that data nodes could not keep are a warning. The parts of volumes that were created on
+/// this machine are checked, too, also while their nodes run: a part that is missing, foreign or
+/// mismatched is a fault. Exits with 0 for a policy that can be applied, 1 if a volume has a fault,
+/// 3 for an invalid policy and 4 for one that promises more than the capacity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -21,7 +21,8 @@ use tidegate_console::programs;
 ///
 /// The program needs no change. Its input, output and exit code are its own: a program that ends by
 /// a signal gives 128 and the signal's number, one that is not found 127, one that cannot be
-/// started 126. Without a controller it runs unhindered, and says so, until there is one.
+/// started 126. Without a controller the program runs without limits until there is one, and a
+/// message says so.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "tidegate run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
 #[command(after_help = "\

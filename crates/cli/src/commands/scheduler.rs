@@ -15,10 +15,10 @@ use tidegate_console::operator::Operator;
 use tidegate_console::output::{self, Paint};
 use tidegate_console::table::Table;
 
-/// Show by which rule each node of a cluster decides who is next, or choose another rule
+/// Show by which rule each node of a cluster chooses the next request, or choose another rule
 ///
-/// Requests that wait stay where they are, and only their order changes. The choice holds until it
-/// is taken back with --default, also when a node or the controller is started again.
+/// Requests that wait stay where they are, and only their order changes. The choice holds until
+/// --default takes it back, also when a node or the controller is started again.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "\
 tidegate scheduler

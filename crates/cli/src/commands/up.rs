@@ -46,12 +46,12 @@ use tidegate_console::text_file::Reader;
 
 /// Run the daemons in the foreground until they are told to end
 ///
-/// Without a cluster that is the controller: policies are kept in the state directory and are in
-/// force again after a restart. With a cluster file its nodes and gateways run in the same process,
-/// or, with --role, one kind of them in a process of its own, on any machine that has the file and
-/// its certificates. There they find the controller at the TCP address of the file, if it names one
-/// and --socket names no other. SIGTERM and SIGINT end it; programs that run under the controller
-/// go on with their last rates.
+/// Without a cluster this is the controller only. Policies are kept in the state directory and are
+/// in force again after a restart. With a cluster file its nodes and gateways run in the same
+/// process. With --role, one kind of them runs in a process of its own, on any machine that has the
+/// file and its certificates. Such a process finds the controller at the TCP address of the file,
+/// if the file names one and --socket names no other. SIGTERM and SIGINT end it; programs under the
+/// controller go on with their last rates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
