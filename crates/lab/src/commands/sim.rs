@@ -56,8 +56,8 @@ Examples:
   tidegate-lab sim scenarios/e2e/12-write-only.toml --out /tmp/run --json
   tidegate-lab sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
   tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml
-  tidegate-lab sim --policy scenarios/twin/policy.toml --cluster scenarios/twin/cluster.toml \
-    --load scenarios/twin/morning.recording")]
+  tidegate-lab sim --cluster scenarios/twin/cluster.toml --load scenarios/twin/morning.recording \\
+    --recorded-under scenarios/twin/policy.toml --policy scenarios/twin/change.toml")]
 pub(crate) struct Args {
     /// The scenario, as TOML
     #[arg(value_name = "SCENARIO", required_unless_present = "load")]
