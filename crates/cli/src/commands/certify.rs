@@ -165,7 +165,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
         if is_taken(Cluster::AUTHORITY) || holders.iter().any(|it| is_taken(&it.name)) {
             let what = format!("user {user} would have the certificate of another");
             let failure = Failure::new(Code::Usage, what);
-            return Err(failure.help("choose another name: certificates say who is who"));
+            return Err(failure.help("choose another name: it identifies the holder"));
         }
         holders.push(with(user, format!("user {user}"), Side::Client));
     }
@@ -178,7 +178,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
         if let Some(host) = names.iter().find(clash) {
             let what = format!("{text} is at host {host}, and {host} is a party of the cluster");
             let failure = Failure::new(Code::Invalid, what);
-            return Err(failure.help("give the party another name: certificates say who is who"));
+            return Err(failure.help("give the party another name: it identifies the holder"));
         }
     }
     Ok(holders)

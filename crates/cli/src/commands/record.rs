@@ -124,7 +124,7 @@ impl<'a> OngoingRecording<'a> {
             let _ = self.ask(true);
             Failure::new(Code::Failure, format!("cannot write {}", self.path.display()))
                 .cause(error)
-                .help("make room; what is in the file is a recording, without its end")
+                .help("free some space; the file is a recording up to this time")
         })
     }
 }

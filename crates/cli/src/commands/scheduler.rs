@@ -86,7 +86,7 @@ fn choice(args: &Args) -> Result<Option<OperatorRequest>, Failure> {
         ([name], true, false) => (None, Some(name)),
         ([], true, true) => (None, None),
         _ => {
-            let what = "a node or --all, and a scheduler or --default, are what is chosen";
+            let what = "a choice names a node or --all, and a scheduler or --default";
             let help = "write tidegate scheduler NODE unified, for example";
             return Err(Failure::new(Code::Usage, what).help(help));
         }
@@ -105,7 +105,7 @@ fn line(node: &NodeStatus) -> SchedulerRow<'_> {
 }
 
 fn render(nodes: &[NodeStatus]) -> String {
-    let mut table = Table::new().left("NODE").left("SCHEDULER").left("SAID BY");
+    let mut table = Table::new().left("NODE").left("SCHEDULER").left("CHOSEN BY");
     for SchedulerRow { node, scheduler, is_chosen } in nodes.iter().map(line) {
         let by = if is_chosen { "this command" } else { "the file" };
         table.row([node.into(), scheduler.into(), by.into()]);
