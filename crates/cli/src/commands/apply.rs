@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only say what would change
+    /// Only print the changes that the policy would make
     #[arg(long, env = "TIDEGATE_DRY_RUN", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     dry_run: bool,

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", required_unless_present_any = ["cluster", "calibrate"])]
     file: Option<PathBuf>,
 
-    /// The cluster that is to keep it
+    /// The cluster that has to keep the policy
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
 
@@ -47,9 +47,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
 
-    /// Instead, measure what this folder's file system can do, for the capacity of a resource:
-    /// small and large reads and writes with direct I/O, on a file of --size that is gone
-    /// afterwards. Other programs on the device are slowed down meanwhile, and slow the result
+    /// Instead, measure this folder's file system, for the capacity of a resource: small and large
+    /// reads and writes with direct I/O, on a file of --size that is removed afterwards. The
+    /// measurement slows down other programs on the device, and they lower its result
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "cluster", "state"])]
     #[arg(env = "TIDEGATE_CALIBRATE", hide_env_values = true)]
     calibrate: Option<PathBuf>,

@@ -24,11 +24,12 @@ use crate::inputs::duration;
 /// How often the controller is asked for what has come. Buffers of gateways are made for that.
 const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
 
-/// Record which tenant asked for what and when, for `tidegate-lab sim`
+/// Record the requests of a cluster's tenants, for `tidegate-lab sim`
 ///
 /// Writes a line for each request that the cluster's gateways answer: when it came and how long it
-/// took, its tenant, operation and size, and the stripe that says its node; no content and no
-/// names of files. Requests to pools are not recorded. Ends after --duration, or with Ctrl-C.
+/// took, its tenant, operation and size, and the stripe that determines its node. The file has no
+/// content and no names of files. Requests to pools are not recorded. Ends after --duration, or
+/// with Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -51,8 +51,8 @@ pub(crate) struct Args {
     #[arg(default_value = Cluster::CLIENT)]
     user: String,
 
-    /// Do not start the program if there are no rules for it, nor any program below that cannot be
-    /// covered
+    /// Do not start the program if there are no rules for it, and start no program under it that
+    /// the shim cannot cover
     #[arg(long, env = "TIDEGATE_FAIL_CLOSED", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     fail_closed: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "report")]
     quiet: bool,
 
-    /// Say at the end what passed the gates and what did not, on standard error
+    /// Print at the end how many bytes passed the gates and how many did not, on standard error
     #[arg(long, env = "TIDEGATE_REPORT", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     report: bool,

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     all: bool,
 
-    /// Take back what was chosen: it is what the cluster's file says
+    /// Take back the choice: the scheduler is that of the cluster's file again
     #[arg(long, env = "TIDEGATE_DEFAULT", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     default: bool,

@@ -79,8 +79,8 @@ pub(crate) struct Args {
     #[arg(value_parser = address, env = "TIDEGATE_HTTP", hide_env_values = true)]
     http: SocketAddr,
 
-    /// A name by which HTTP is asked for besides localhost, as behind a proxy; requests for other
-    /// hosts are refused
+    /// A host name that HTTP requests may have besides localhost, as behind a proxy; requests for
+    /// other hosts are refused
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(env = "TIDEGATE_HTTP_HOST", hide_env_values = true)]
     http_host: Vec<String>,
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     name: Vec<String>,
 
     /// Begin without the policies of the last run, because their store is damaged or not wanted any
-    /// more; it is put aside in the state directory
+    /// more; the store is set aside in the state directory
     #[arg(long, env = "TIDEGATE_FORGET_POLICY", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     forget_policy: bool,
