@@ -653,8 +653,7 @@ mod tests {
         let help = |status: &Status| warnings(status).pop().unwrap().help;
         assert_eq!(help(&missed), "if it stays so, nodes do less than they are declared to");
         missed.cluster.as_mut().unwrap().nodes[1].is_connected = false;
-        let cause = "what is promised at node b cannot be had while it cannot serve: mend that \
-                     first";
+        let cause = "promises at node b cannot be kept while it does not serve: mend that first";
         assert_eq!(help(&missed), cause);
     }
 

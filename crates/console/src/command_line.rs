@@ -24,7 +24,7 @@ pub struct Common {
     pub json: bool,
 
     /// The controller's socket; by default tidegate/controller.sock in /run for root, else in
-    /// $XDG_RUNTIME_DIR
+    /// $XDG_RUNTIME_DIR or, where that is not set, controller.sock in the state directory
     #[arg(long, global = true, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     #[arg(hide_env_values = true)]
     socket: Option<PathBuf>,

@@ -134,13 +134,13 @@ pub enum PutError {
         found: u64,
     },
     /// The disk is full.
-    #[error("no space is left for the policy store {path}; what is in force stays as it is")]
+    #[error("no space is left for the policy store {path}; nothing has changed")]
     Full {
         /// The store's file.
         path: PathBuf,
     },
     /// The store cannot be written.
-    #[error("{0}; what is in force stays as it is")]
+    #[error("{0}; nothing has changed")]
     Store(#[from] StoreError),
 }
 

@@ -172,7 +172,9 @@ pub fn tenant(
         let Some((id, tenant)) = policy.tenant_named(named) else {
             // The name comes from elsewhere; it is shortened before it is repeated.
             let name: String = named.chars().take(64).collect();
-            return Err(format!("the policy has no tenant {name:?}; apply one that has it"));
+            return Err(format!(
+                "the policy has no tenant {name:?}; name another one, or apply a policy that has it"
+            ));
         };
         if !identity.may_act_for(tenant) {
             let users = tenant.users.join(", ");
@@ -299,7 +301,10 @@ mod tests {
             "user bob may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann"
         );
         let error = whose(&identity(8, "bob", "sh"), "oltq").unwrap_err();
-        assert_eq!(error, "the policy has no tenant \"oltq\"; apply one that has it");
+        assert_eq!(
+            error,
+            "the policy has no tenant \"oltq\"; name another one, or apply a policy that has it"
+        );
         let error = whose(&identity(9, "", "postgres"), "").unwrap_err();
         assert!(error.starts_with("no rule of the policy says whose client this is"), "{error}");
         assert!(error.contains("user 9"), "{error}");

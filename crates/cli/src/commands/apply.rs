@@ -14,7 +14,7 @@ use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::policy_file::PolicyFile;
 use tidegate_console::text_file::Reader;
 
-/// Make a policy the one in force, on all stages at once
+/// Put a policy in force, on all stages at once
 ///
 /// The policy is checked here before the controller is asked, so a mistake is shown with its line.
 /// All of it takes effect or nothing does, and it survives a restart of the controller.
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only say what would change
+    /// Only print the changes that the policy would make
     #[arg(long, env = "TIDEGATE_DRY_RUN", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     dry_run: bool,

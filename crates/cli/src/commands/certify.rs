@@ -25,12 +25,12 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output;
 use tidegate_console::text_file::Reader;
 
-/// Make the certificates of a cluster that are missing
+/// Make the missing certificates of a cluster
 ///
-/// In the folder that the cluster's [tls] names: an authority, and for the controller, each node,
-/// each data node, each gateway and clients a certificate and a key. Nothing that is there is
-/// changed; to renew a certificate, remove its file and run this again. Which files belong on which
-/// machine is said.
+/// The folder is the one that the cluster's [tls] names. It gets an authority, and a certificate
+/// and a key for the controller, each node, each data node, each gateway and clients. Existing
+/// files are never changed; to renew a certificate, remove its file and run this again. The output
+/// says which files belong on which machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -165,7 +165,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
         if is_taken(Cluster::AUTHORITY) || holders.iter().any(|it| is_taken(&it.name)) {
             let what = format!("user {user} would have the certificate of another");
             let failure = Failure::new(Code::Usage, what);
-            return Err(failure.help("choose another name: certificates say who is who"));
+            return Err(failure.help("choose another name: it identifies the holder"));
         }
         holders.push(with(user, format!("user {user}"), Side::Client));
     }
@@ -178,7 +178,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
         if let Some(host) = names.iter().find(clash) {
             let what = format!("{text} is at host {host}, and {host} is a party of the cluster");
             let failure = Failure::new(Code::Invalid, what);
-            return Err(failure.help("give the party another name: certificates say who is who"));
+            return Err(failure.help("give the party another name: it identifies the holder"));
         }
     }
     Ok(holders)

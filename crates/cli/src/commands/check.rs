@@ -23,11 +23,11 @@ use tidegate_console::text_file::Reader;
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
-/// With a cluster, the same for the cluster, and whether its nodes can keep what the policy
-/// promises; of what data nodes could not keep it warns. Volumes that were created on this machine
-/// are looked at, too, also while their nodes run: a part that is missing, foreign or mismatched is
-/// a fault. Exits with 0 for a policy that can be applied, 1 where a volume has a fault, 3 for a
-/// policy that is invalid and 4 for one that promises more than there is.
+/// With a cluster, also check the cluster, and whether its nodes can keep the policy's promises;
+/// promises that data nodes could not keep are a warning. The parts of volumes that were created on
+/// this machine are checked, too, also while their nodes run: a part that is missing, foreign or
+/// mismatched is a fault. Exits with 0 for a policy that can be applied, 1 if a volume has a fault,
+/// 3 for an invalid policy and 4 for one that promises more than the capacity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", required_unless_present_any = ["cluster", "calibrate"])]
     file: Option<PathBuf>,
 
-    /// The cluster that is to keep it
+    /// The cluster that has to keep the policy
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
 
@@ -47,9 +47,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
 
-    /// Instead, measure what this folder's file system can do, for the capacity of a resource:
-    /// small and large reads and writes with direct I/O, on a file of --size that is gone
-    /// afterwards. Other programs on the device are slowed down meanwhile, and slow the result
+    /// Instead, measure this folder's file system, for the capacity of a resource: small and large
+    /// reads and writes with direct I/O, on a file of --size that is removed afterwards. The
+    /// measurement slows down other programs on the device, and they lower its result
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "cluster", "state"])]
     #[arg(env = "TIDEGATE_CALIBRATE", hide_env_values = true)]
     calibrate: Option<PathBuf>,

@@ -17,13 +17,13 @@ use tidegate_console::table::{Cell, Table};
 
 /// Explain why requests of a tenant were delayed in the last minute, and what would change it
 ///
-/// For requests over gateways, one sum of what clients waited: at the gateway, on the link, in the
-/// node's queue by rule, and at the store. For each stage (a program under `tidegate run`), how
+/// For requests over gateways: the mean time at the gateway, between gateway and node, in the
+/// node's queue by rule, and at the store. For each stage (a program under `tidegate run`): how
 /// long requests waited before their calls, and at which gate: the tenant's own limit, its share of
-/// a budget, or gates that the policy adds to channels. For each node of the cluster, how long
-/// requests were there, and what held them: the tenant's own limit, what is reserved for others,
-/// the turn of others, or the device and their own earlier requests. With --json, the answer is
-/// that of GET /v1/tenants/TENANT/delays.
+/// a budget, or gates that the policy adds to channels. For each node of the cluster: how long
+/// requests were there, and what held them: the tenant's own limit, reservations of others, turns
+/// of others, or the device and their own earlier requests. With --json, the answer is that of GET
+/// /v1/tenants/TENANT/delays.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The tenant, by its name in the policy

@@ -16,9 +16,9 @@ use tidegate_console::output;
 
 /// Read and write keys and values in the memory of a data node
 ///
-/// The command does it by itself: the data node gives it the memory once, and takes no part in what
-/// follows. So it works while the node's processes are stopped, as long as they have given out the
-/// memory before.
+/// The command reads and writes the memory by itself: the data node gives it the memory once, and
+/// takes no part in the operations. So the command works while the node's processes are stopped, if
+/// they have given out the memory before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -23,7 +23,7 @@ mod up;
 mod volume;
 
 const AFTER_HELP: &str = "\
-Every flag can be set in the environment: --socket is TIDEGATE_SOCKET, and so on.
+Most flags can be set in the environment: --socket is TIDEGATE_SOCKET, and so on.
 
 Exit codes:
    0  ok

@@ -24,11 +24,12 @@ use crate::inputs::duration;
 /// How often the controller is asked for what has come. Buffers of gateways are made for that.
 const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
 
-/// Record which tenant asked for what and when, for `tidegate-lab sim`
+/// Record the requests of a cluster's tenants, for `tidegate-lab sim`
 ///
 /// Writes a line for each request that the cluster's gateways answer: when it came and how long it
-/// took, its tenant, operation and size, and the stripe that says its node; no content and no
-/// names of files. Requests to pools are not recorded. Ends after --duration, or with Ctrl-C.
+/// took, its tenant, operation and size, and the stripe that determines its node. The file has no
+/// content and no names of files. Requests to pools are not recorded. Ends after --duration, or
+/// with Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -124,7 +125,7 @@ impl<'a> OngoingRecording<'a> {
             let _ = self.ask(true);
             Failure::new(Code::Failure, format!("cannot write {}", self.path.display()))
                 .cause(error)
-                .help("make room; what is in the file is a recording, without its end")
+                .help("free some space; the file is a recording up to this time")
         })
     }
 }

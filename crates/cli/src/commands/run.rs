@@ -21,7 +21,8 @@ use tidegate_console::programs;
 ///
 /// The program needs no change. Its input, output and exit code are its own: a program that ends by
 /// a signal gives 128 and the signal's number, one that is not found 127, one that cannot be
-/// started 126. Without a controller it runs unhindered, and says so, until there is one.
+/// started 126. Without a controller the program runs without limits until there is one, and a
+/// message says so.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "tidegate run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
 #[command(after_help = "\
@@ -50,8 +51,8 @@ pub(crate) struct Args {
     #[arg(default_value = Cluster::CLIENT)]
     user: String,
 
-    /// Do not start the program if there are no rules for it, nor any program below that cannot be
-    /// covered
+    /// Do not start the program if there are no rules for it, and start no program under it that
+    /// the shim cannot cover
     #[arg(long, env = "TIDEGATE_FAIL_CLOSED", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     fail_closed: bool,
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "report")]
     quiet: bool,
 
-    /// Say at the end what passed the gates and what did not, on standard error
+    /// Print at the end how many bytes passed the gates and how many did not, on standard error
     #[arg(long, env = "TIDEGATE_REPORT", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     report: bool,

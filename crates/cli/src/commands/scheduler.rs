@@ -15,10 +15,10 @@ use tidegate_console::operator::Operator;
 use tidegate_console::output::{self, Paint};
 use tidegate_console::table::Table;
 
-/// Show by which rule each node of a cluster decides who is next, or choose another rule
+/// Show by which rule each node of a cluster chooses the next request, or choose another rule
 ///
-/// Requests that wait stay where they are, and only their order changes. The choice holds until it
-/// is taken back with --default, also when a node or the controller is started again.
+/// Requests that wait stay where they are, and only their order changes. The choice holds until
+/// --default takes it back, also when a node or the controller is started again.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "\
 tidegate scheduler
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     all: bool,
 
-    /// Take back what was chosen: it is what the cluster's file says
+    /// Take back the choice: the scheduler is that of the cluster's file again
     #[arg(long, env = "TIDEGATE_DEFAULT", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     default: bool,
@@ -86,7 +86,7 @@ fn choice(args: &Args) -> Result<Option<OperatorRequest>, Failure> {
         ([name], true, false) => (None, Some(name)),
         ([], true, true) => (None, None),
         _ => {
-            let what = "a node or --all, and a scheduler or --default, are what is chosen";
+            let what = "a choice names a node or --all, and a scheduler or --default";
             let help = "write tidegate scheduler NODE unified, for example";
             return Err(Failure::new(Code::Usage, what).help(help));
         }
@@ -105,7 +105,7 @@ fn line(node: &NodeStatus) -> SchedulerRow<'_> {
 }
 
 fn render(nodes: &[NodeStatus]) -> String {
-    let mut table = Table::new().left("NODE").left("SCHEDULER").left("SAID BY");
+    let mut table = Table::new().left("NODE").left("SCHEDULER").left("CHOSEN BY");
     for SchedulerRow { node, scheduler, is_chosen } in nodes.iter().map(line) {
         let by = if is_chosen { "this command" } else { "the file" };
         table.row([node.into(), scheduler.into(), by.into()]);

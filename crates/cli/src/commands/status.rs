@@ -21,12 +21,12 @@ use tidegate_console::table::{Align, Cell, Table};
 /// The most ended stages on the screen; the JSON has them all.
 const ENDED_MAX: usize = 8;
 
-/// Show how the controller, the tenants, the stages and the cluster fare
+/// Show the state of the controller, the tenants, the stages and the cluster
 ///
-/// Measured is what flowed in the last period, through stages and at nodes. A promise is met where
-/// a tenant gets its reservation, or less because nothing of it waits. Where the policy names
-/// resources, each has its promises to tenants and groups, and the gate that held requests longest
-/// in the last minute. With --json, the answer is that of GET /v1/status and the warnings.
+/// Measured is the service of the last period, through stages and at nodes. A promise is met if the
+/// tenant gets its reservation, or less because none of its requests waits. If the policy names
+/// resources, a table has their promises to tenants and groups, with the gate that held requests
+/// longest in the last minute. With --json, the answer is that of GET /v1/status and the warnings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

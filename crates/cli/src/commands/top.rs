@@ -25,12 +25,12 @@ Examples:
   tidegate top --interval 10s --plain | tee top.log
   tidegate top --json --count 5 | jq .totals.period_bytes_per_second")]
 pub(crate) struct Args {
-    /// The time between two looks, at least 50ms
+    /// The time between two updates, at least 50ms
     #[arg(long, short, value_name = "SPAN", default_value = "1s", value_parser = interval)]
     #[arg(env = "TIDEGATE_INTERVAL", hide_env_values = true)]
     interval: Span,
 
-    /// End after this many looks
+    /// End after this many updates
     #[arg(long, short = 'n', value_name = "NUMBER", env = "TIDEGATE_COUNT")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..), hide_env_values = true)]
     count: Option<u64>,

@@ -49,12 +49,12 @@ use tidegate_console::text_file::Reader;
 
 /// Run the daemons in the foreground until they are told to end
 ///
-/// Without a cluster that is the controller: policies are kept in the state directory and are in
-/// force again after a restart. With a cluster file its nodes and gateways run in the same process,
-/// or, with --role, one kind of them in a process of its own, on any machine that has the file and
-/// its certificates. There they find the controller at the TCP address of the file, if it names one
-/// and --socket names no other. SIGTERM and SIGINT end it; programs that run under the controller
-/// go on with their last rates.
+/// Without a cluster this is the controller only. Policies are kept in the state directory and are
+/// in force again after a restart. With a cluster file its nodes and gateways run in the same
+/// process. With --role, one kind of them runs in a process of its own, on any machine that has the
+/// file and its certificates. Such a process finds the controller at the TCP address of the file,
+/// if the file names one and --socket names no other. SIGTERM and SIGINT end it; programs under the
+/// controller go on with their last rates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -82,8 +82,8 @@ pub(crate) struct Args {
     #[arg(value_parser = address, env = "TIDEGATE_HTTP", hide_env_values = true)]
     http: SocketAddr,
 
-    /// A name by which HTTP is asked for besides localhost, as behind a proxy; requests for other
-    /// hosts are refused
+    /// A host name that HTTP requests may have besides localhost, as behind a proxy; requests for
+    /// other hosts are refused
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(env = "TIDEGATE_HTTP_HOST", hide_env_values = true)]
     http_host: Vec<String>,
@@ -113,7 +113,7 @@ pub(crate) struct Args {
     name: Vec<String>,
 
     /// Begin without the policies of the last run, because their store is damaged or not wanted any
-    /// more; it is put aside in the state directory
+    /// more; the store is set aside in the state directory
     #[arg(long, env = "TIDEGATE_FORGET_POLICY", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     forget_policy: bool,

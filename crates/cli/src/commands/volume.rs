@@ -19,7 +19,7 @@ use tidegate_console::output;
 use tidegate_console::table::Table;
 use tidegate_console::text_file::Reader;
 
-/// Create volumes, grow them, and look at what their parts are
+/// Create and grow volumes, and show their parts
 ///
 /// The commands work on the stores of this machine while their nodes are stopped; show works at
 /// any time. A volume whose nodes are on several machines is created on each of them with --node
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum VolumeCommand {
-    /// Make the parts of volumes that are not there, and give them their identity
+    /// Make the missing parts of volumes, and give them their identity
     Create {
         #[command(flatten)]
         selection: StoreSelection,
@@ -76,7 +76,7 @@ enum VolumeCommand {
         #[arg(long, value_name = "NUMBER")]
         generation: Option<u64>,
     },
-    /// Show the identity of each part, and what is wrong with it
+    /// Show the identity of each part, and its faults
     Show {
         #[command(flatten)]
         selection: StoreSelection,
@@ -85,7 +85,7 @@ enum VolumeCommand {
         #[arg(value_name = "VOLUME")]
         volumes: Vec<String>,
     },
-    /// Let a volume be flushed again after a failed sync: what was lost has been dealt with
+    /// Clear the error of a failed sync, once the lost data are restored
     ClearError {
         #[command(flatten)]
         selection: StoreSelection,

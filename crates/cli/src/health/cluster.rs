@@ -33,7 +33,7 @@ pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(Str
     let help = match failing.is_empty() {
         true => String::from("if it stays so, nodes do less than they are declared to"),
         false => format!(
-            "what is promised at {} cannot be had while it cannot serve: mend that first",
+            "promises at {} cannot be kept while it does not serve: mend that first",
             failing.join(", ")
         ),
     };
@@ -60,7 +60,8 @@ fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
         ("gateway", &gateway.name, PeerHealth::of_gateway(gateway), stopped)
     });
     let data_nodes = cluster.data_nodes.iter().map(|node| {
-        let stopped = "see whether its process is stopped; its clients go on with what is reserved";
+        let stopped =
+            "see whether its process is stopped; its clients go on with their reservations";
         ("data-node", &node.name, PeerHealth::of_data_node(node), stopped)
     });
     for (role, name, state, stopped) in nodes.chain(gateways).chain(data_nodes) {

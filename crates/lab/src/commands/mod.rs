@@ -17,7 +17,7 @@ mod repro;
 mod sim;
 
 const AFTER_HELP: &str = "\
-Every flag can be set in the environment: --json is TIDEGATE_JSON, and so on. The experiments on
+Most flags can be set in the environment: --json is TIDEGATE_JSON, and so on. The experiments on
 real systems start the command `tidegate` that lies beside this one.
 
 Exit codes:

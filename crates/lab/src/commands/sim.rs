@@ -40,14 +40,14 @@ const SLOTS_PER_REPORT: u32 = 16;
 
 /// Simulate applications, network, servers and drives, packet by packet
 ///
-/// The scenario says who asks for what, how hosts are linked, by which law their flows give way,
-/// and what the servers are made of. Prints what each application got at each stage of the way, and
-/// the links at which most waited. The same scenario and seed give the same numbers everywhere.
-/// Ctrl-C ends a run early and prints what was simulated so far.
+/// The scenario describes applications and their requests, the links between hosts, the congestion
+/// control of flows, and the servers. Prints the service of each application at each step of the
+/// way, and the links with the longest queues. The same scenario and seed give the same numbers
+/// everywhere. Ctrl-C ends a run early and prints the results so far.
 ///
-/// With --load, there is no scenario: the load that `tidegate record` has recorded is made again on
-/// the nodes of a cluster file, under a policy that need not be in force; with a second --policy,
-/// under both, one row below the other.
+/// With --load there is no scenario: the load that `tidegate record` has recorded is replayed on
+/// the nodes of a cluster file, under a policy that need not be in force. With a second --policy it
+/// is replayed under both, one row below the other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,14 +56,14 @@ Examples:
   tidegate-lab sim scenarios/e2e/12-write-only.toml --out /tmp/run --json
   tidegate-lab sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
   tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml
-  tidegate-lab sim --policy scenarios/twin/policy.toml --cluster scenarios/twin/cluster.toml \
-    --load scenarios/twin/morning.recording")]
+  tidegate-lab sim --cluster scenarios/twin/cluster.toml --load scenarios/twin/morning.recording \\
+    --recorded-under scenarios/twin/policy.toml --policy scenarios/twin/change.toml")]
 pub(crate) struct Args {
     /// The scenario, as TOML
     #[arg(value_name = "SCENARIO", required_unless_present = "load")]
     scenario: Option<PathBuf>,
 
-    /// Make the load of this recording again instead, with --cluster and --policy
+    /// Replay the load of this recording instead, with --cluster and --policy
     #[arg(long, value_name = "RECORDING", env = "TIDEGATE_LOAD", hide_env_values = true)]
     #[arg(conflicts_with_all = ["scenario", "cc", "out", "plot", "sweep", "seeds"])]
     load: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(conflicts_with = "scenario")]
     cluster: Option<PathBuf>,
 
-    /// With --load: make only so much of the recording again, from its beginning, such as 10min
+    /// With --load: replay only this much of the recording, from its beginning, such as 10min
     #[arg(long, value_name = "TIME", env = "TIDEGATE_SPAN", hide_env_values = true)]
     #[arg(value_parser = twin::span, requires = "load")]
     span: Option<Span>,
@@ -84,8 +84,9 @@ pub(crate) struct Args {
     #[arg(value_parser = twin::service, requires = "load")]
     service: Option<Service>,
 
-    /// With --load: the policy that was in force during the recording. The times of devices whose
-    /// speed the cluster file does not say, and that of the way to them, are then found by replays
+    /// With --load: the policy that was in force during the recording. Replays then find the time
+    /// of the way to devices, and the times of devices whose speed the cluster file does not
+    /// declare
     #[arg(long, value_name = "POLICY", env = "TIDEGATE_RECORDED_UNDER", hide_env_values = true)]
     #[arg(requires = "load", conflicts_with = "service")]
     recorded_under: Option<PathBuf>,
@@ -105,9 +106,9 @@ pub(crate) struct Args {
     #[arg(long = "law", value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
     cc: Option<String>,
 
-    /// Write what happened in each moment to this directory, which is made if need be: to
-    /// applications in series.csv and series.svg, and to each class at each link that it used in
-    /// links.csv. Times are nanoseconds and amounts bytes, as the heads of columns say
+    /// Write a time series to this directory, which is made if need be: of applications in
+    /// series.csv and series.svg, and of each class at each link that it used in links.csv. Times
+    /// are nanoseconds and amounts bytes, as the heads of columns say
     #[arg(long, value_name = "DIRECTORY", env = "TIDEGATE_OUT", hide_env_values = true)]
     out: Option<PathBuf>,
 
@@ -116,14 +117,14 @@ pub(crate) struct Args {
     #[arg(value_parser = picture)]
     plot: Option<PathBuf>,
 
-    /// The policy, as TOML, that says of which class each application is and which part of links it
-    /// has by its weight, as the tenant of its name; with --load, the policy to try, or two
+    /// The policy, as TOML. An application is the tenant of its name, and has this tenant's class
+    /// and its part of links by weight. With --load, the policy to try, or two
     #[arg(long, value_name = "POLICY", env = "TIDEGATE_POLICY", hide_env_values = true)]
     policy: Vec<PathBuf>,
 
-    /// Run it with each of these values of a key, such as transport.law=dctcp,qtcp, with units as
-    /// in the scenario (length=10ms,20ms); with several of them, at each point of the grid. Writes
-    /// sweep.csv to --out instead of series
+    /// Run the scenario with each of these values of a key, such as transport.law=dctcp,qtcp, with
+    /// units as in the scenario (length=10ms,20ms); with several of them, at each point of the
+    /// grid. Writes sweep.csv to --out instead of series
     #[arg(long, value_name = "KEY=VALUE,..", env = "TIDEGATE_SWEEP", hide_env_values = true)]
     #[arg(conflicts_with = "plot")]
     sweep: Vec<Axis>,

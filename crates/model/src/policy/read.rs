@@ -299,7 +299,7 @@ fn users(raw: &RawTenant) -> ReadResult<Vec<String>> {
     if users.0.is_empty() {
         return wrong(
             raw.name.span(),
-            "users: an empty list names nobody, and without the field everybody may be the tenant",
+            "users: an empty list admits no user, and without the field every user is admitted",
             "name a user, or leave the field out",
         );
     }
@@ -625,7 +625,7 @@ mod tests {
     #[test]
     fn empty_lists_and_numbers_that_are_none_are_refused_with_what_to_write() {
         for (line, wanted) in [
-            ("users = []", "users: an empty list names nobody"),
+            ("users = []", "users: an empty list admits no user"),
             ("limit = []", "limit: an empty list has no value; leave the field out"),
             ("limit = \"0.5 iops\"", "is not a whole number of base units; write a whole number"),
             ("weight = \"high\"", "invalid type: string \"high\"; write a whole number"),

@@ -33,7 +33,9 @@ pub(super) fn admit(
     }
     let Some(index) = name_index.tenant(&info.tenant) else {
         let name = shortened(&info.tenant);
-        let reason = format!("the policy has no tenant {name:?}; apply one that has it");
+        let reason = format!(
+            "the policy has no tenant {name:?}; name another one, or apply a policy that has it"
+        );
         return Err(Refusal { reason, retry: true });
     };
     let tenant = &policy.tenants[index];
@@ -168,7 +170,8 @@ mod tests {
         let reason = r#"user bob may not act for tenant "named"; the policy allows ann"#;
         assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, false));
         let refusal = outcome("nobody", "ann", 1000).unwrap_err();
-        let reason = r#"the policy has no tenant "nobody"; apply one that has it"#;
+        let reason =
+            r#"the policy has no tenant "nobody"; name another one, or apply a policy that has it"#;
         assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, true));
     }
 }

@@ -184,7 +184,7 @@ impl StageCase<'_> {
         };
         if !stages.values().any(|stage| stage.share_of(self.index).is_some()) {
             let why = format!(
-                "its share (weight {}) held programs that have ended, so it has none now",
+                "its share (weight {}) held these programs; all of them have ended",
                 tenant.weight
             );
             return (why, help);

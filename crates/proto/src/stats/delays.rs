@@ -457,7 +457,7 @@ impl Case<'_> {
     fn no_full_store(&self, at: usize) -> (String, String) {
         let node = &self.stats.nodes[at];
         let why =
-            format!("node {} did not let it wait: this is how long its store takes", node.name);
+            format!("node {} was seldom full: this is the time that its store takes", node.name);
         let Some(path) = &self.path else { return (why, "a faster store".into()) };
         let of = |wanted: &str| {
             let part = path.parts.iter().find(|part| part.place == wanted);
@@ -482,8 +482,8 @@ impl Case<'_> {
         }
         if way > store {
             let help = format!(
-                "little at nodes: over gateways {} of a request's time is on the way to the node \
-                 and back, and {} at the store",
+                "a change at nodes helps little: of a request over gateways {} of the time is the \
+                 way to the node and back, and {} is the store's",
                 text(way),
                 text(store),
             );

@@ -432,7 +432,7 @@ fn a_share_is_explained_by_numbers_of_one_time() {
     world.run(Span(5_000 * MS));
     let (gates, why) = held(&world, "oltp");
     assert_eq!(gates, [StageGate::BytesShare], "{why}");
-    let ended = "its share (weight 100) held programs that have ended, so it has none now; ";
+    let ended = "its share (weight 100) held these programs; all of them have ended; ";
     assert!(why.starts_with(ended), "{why}");
 }
 

@@ -53,7 +53,7 @@ pub enum PlanError {
     Volume(String),
     /// Nothing says how fast a node is.
     #[error(
-        "how fast node {0} is stands nowhere; name the policy that was in force with \
+        "the speed of node {0} is not known; name the policy that was in force with \
          --recorded-under, so that it is found, or give the node a capacity, or use --service"
     )]
     Speed(String),

@@ -290,7 +290,9 @@ fn what_is_cut_off_is_made_again_and_what_is_wrong_is_refused() {
         run(&plan, |_| true).unwrap_err().to_string()
     };
     assert!(refused(&CLUSTER.replace("\"logs\"", "\"log\"")).contains("volume \"logs\", which"));
-    assert!(refused(&CLUSTER.replace("capacity = \"10k iops\"", "")).contains("how fast node b"));
+    assert!(
+        refused(&CLUSTER.replace("capacity = \"10k iops\"", "")).contains("the speed of node b")
+    );
 }
 
 /// The largest request, and times at the bounds of the format, on volumes that may be smaller.

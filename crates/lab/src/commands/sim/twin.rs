@@ -222,7 +222,7 @@ fn formatted(
         amounts::span(load.span.0),
     );
     if load.is_cut_off {
-        text += "warning: the recording has no end; what is there was made again\n";
+        text += "warning: the recording has no end; the requests before it are replayed\n";
     }
     if load.lost > 0 {
         let lost = amounts::plural(load.lost, "request");

@@ -279,7 +279,7 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     assert!(help.starts_with("it waits behind its own requests"), "{help}");
     assert!(cause(&full, "web").2.starts_with("less load there"));
     let (_, why, help) = cause(&ten_seconds(Discipline::Token, 5, &[batch]), "batch");
-    assert_eq!(why, "node a did not let it wait: this is how long its store takes");
+    assert_eq!(why, "node a was seldom full: this is the time that its store takes");
     assert_eq!(help, "a faster store");
 }
 
@@ -314,8 +314,8 @@ fn a_request_that_is_mostly_on_its_way_is_not_put_down_to_the_store() {
         stats.gateways[0].on_paths(second(at), vec![("batch".into(), times)], &indexes);
     }
     let (_, _, help) = cause(&stats, "batch");
-    let expected = "little at nodes: over gateways 56 % of a request's time is on the way to the \
-                    node and back, and 40 % at the store";
+    let expected = "a change at nodes helps little: of a request over gateways 56 % of the time is \
+                    the way to the node and back, and 40 % is the store's";
     assert_eq!(help, expected);
 }
 
