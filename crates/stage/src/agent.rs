@@ -339,9 +339,10 @@ fn install(segment: &Segment, change: &Change, kept_until: Time) {
     }
     for number in &change.retired {
         if let Some(cell) = segment.gates.get(usize::from(*number)) {
-            // Requests that an older table has sorted may still have content to transform.
+            // Requests that an older table has sorted may still have content to transform. Those
+            // that wait here find the new table, for it is published.
             if cell.kind.load(Ordering::Relaxed) != GateKind::Transform as u32 {
-                cell.kind.store(GateKind::Open as u32, Ordering::Release);
+                cell.kind.store(GateKind::Retired as u32, Ordering::Release);
             }
             cell.changed();
         }

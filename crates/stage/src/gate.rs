@@ -37,6 +37,7 @@ impl GateCell {
             2 => GateKind::Operations,
             3 => GateKind::Queue,
             4 => GateKind::Transform,
+            5 => GateKind::Retired,
             _ => GateKind::Open,
         }
     }
@@ -47,7 +48,7 @@ impl GateCell {
         match kind {
             GateKind::Bytes => cost.bytes,
             GateKind::Operations => cost.operations * TOKENS_PER_OPERATION,
-            GateKind::Queue | GateKind::Open | GateKind::Transform => 0,
+            GateKind::Queue | GateKind::Open | GateKind::Transform | GateKind::Retired => 0,
         }
     }
 
@@ -86,7 +87,7 @@ pub(crate) enum Hold {
 pub(crate) fn pass(layout: &SegmentLayout, gate: u8, shard: u8, cost: Cost) -> Option<Hold> {
     let cell = layout.gates.get(usize::from(gate))?;
     let kind = cell.kind();
-    if matches!(kind, GateKind::Open | GateKind::Transform) {
+    if matches!(kind, GateKind::Open | GateKind::Transform | GateKind::Retired) {
         return None;
     }
     if kind == GateKind::Queue {
@@ -103,39 +104,58 @@ pub(crate) fn pass(layout: &SegmentLayout, gate: u8, shard: u8, cost: Cost) -> O
     }
 }
 
-/// Waits at the gate that holds a request, then passes the `rest`. Gives the permits that the
-/// request is to give back, and how long it waited. For `depth` see [`lease::acquire`].
+/// Waits at the gate of `route` that holds a request, then passes the `rest`. Gives the permits
+/// that the request is to give back, and how long it waited. For `depth` see [`lease::acquire`].
+///
+/// No permits, not even none, if rules changed meanwhile such that the gate, or one behind it, is
+/// not what it was. The request is to be sorted anew then: it has given back what it had taken, and
+/// meets the gates of the new rules as others do.
 #[cold]
 pub(crate) fn wait(
     layout: &SegmentLayout,
     held: (u8, Hold),
-    mut rest: Gates,
+    (route, mut rest): (Gates, Gates),
     cost: Cost,
     (shard, flows, depth): (u8, Flows, usize),
-) -> (Permits, Span) {
+) -> (Option<Permits>, Span) {
     let (mut permits, mut waited) = (NO_PERMITS, Span::ZERO);
     let mut held = Some(held);
     while let Some((gate, hold)) = held {
-        let span = match (layout.gates.get(usize::from(gate)), hold) {
-            (None, _) => Span::ZERO,
-            (Some(cell), Hold::Tokens(due)) => {
+        let Some(cell) = layout.gates.get(usize::from(gate)) else { break };
+        let (span, is_kept) = match hold {
+            Hold::Tokens(due) => {
                 let tokens = GateCell::tokens(cell.kind(), cost);
-                wait_for_tokens(TokenRequest { layout, cell, gate, shard, tokens }, due)
+                let request = TokenRequest { layout, cell, gate, shard, tokens };
+                let span = wait_for_tokens(request, due);
+                (span, request.bucket().is_some())
             }
-            (Some(cell), Hold::Queue) => {
+            Hold::Queue => {
                 let (span, permit) = lease::acquire(layout, cell, (cost, flows), depth);
                 match permits.iter_mut().find(|kept| kept.is_none()) {
                     Some(kept) => *kept = permit,
                     // More than fit: give it back rather than lose it.
                     None => permit.into_iter().for_each(|it| lease::release(layout, it, None)),
                 }
-                span
+                (span, cell.kind() == GateKind::Queue)
             }
         };
         waited = waited.saturating_add(span);
+        let mut behind = rest;
+        if !is_kept || behind.any(|gate| is_retired(layout, gate)) {
+            let before = route.take_while(|passed| *passed != gate);
+            let taken = before.chain(is_kept.then_some(gate));
+            let taken = taken.filter_map(|gate| layout.gates.get(usize::from(gate)));
+            taken.for_each(|cell| cell.give_back(cost));
+            permits.into_iter().flatten().for_each(|it| lease::release(layout, it, None));
+            return (None, waited);
+        }
         held = rest.find_map(|gate| pass(layout, gate, shard, cost).map(|hold| (gate, hold)));
     }
-    (permits, waited)
+    (Some(permits), waited)
+}
+
+fn is_retired(layout: &SegmentLayout, gate: u8) -> bool {
+    layout.gates.get(usize::from(gate)).is_some_and(|cell| cell.kind() == GateKind::Retired)
 }
 
 /// Gives back to the buckets among `gates` what a request took and did not use.
@@ -163,7 +183,7 @@ impl<'a> TokenRequest<'a> {
     fn bucket(self) -> Option<&'a TokenBucket> {
         match self.cell.kind() {
             GateKind::Bytes | GateKind::Operations => Some(&self.cell.bucket),
-            GateKind::Open | GateKind::Queue | GateKind::Transform => None,
+            GateKind::Open | GateKind::Queue | GateKind::Transform | GateKind::Retired => None,
         }
     }
 
@@ -194,7 +214,7 @@ fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
         // Read before the decision: a change in between makes the sleep end at once.
         let changes = cell.changes.load(Ordering::Acquire);
         due = waiter.as_ref().map_or(due, Waiter::due);
-        // If the gate became something else while this request waited, it goes.
+        // If the gate became something else while this request waited, it waits here no longer.
         let ready = request.bucket().map_or(Time::ZERO, |bucket| bucket.ready_at(due));
         let now = clock::now(&layout.header.clock);
         let is_ready = ready <= now;

@@ -292,6 +292,8 @@ pub enum GateKind {
     /// A transformation of content: for a request without content, nothing. A gate that is one
     /// stays one.
     Transform = 4,
+    /// No rule leads here any more. Requests that wait here are sorted anew.
+    Retired = 5,
 }
 
 /// A gate in the segment.

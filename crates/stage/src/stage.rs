@@ -178,13 +178,26 @@ impl Stage {
 
     #[inline(always)]
     fn enforced<const IN_CALL: bool>(&self, request: &Request<'_>) -> Admission<'_> {
-        let sorted = self.sort(request);
-        let (permits, shard, started) = match sorted {
-            Sorted::To(found) => self.admit::<IN_CALL>(request, found),
-            Sorted::Nowhere | Sorted::NotStorage => (NO_PERMITS, None, Time::ZERO),
-        };
-        let Request { operation, bytes, .. } = *request;
-        Admission { stage: self, sorted, operation, bytes, started, permits, shard }
+        loop {
+            let sorted = self.sort(request);
+            let admitted = match sorted {
+                Sorted::To(found) => self.admit::<IN_CALL>(request, found),
+                Sorted::Nowhere | Sorted::NotStorage => Some((NO_PERMITS, None, Time::ZERO)),
+            };
+            // Otherwise its gates became others while it waited.
+            if let Some((permits, shard, started)) = admitted {
+                let Request { operation, bytes, .. } = *request;
+                return Admission {
+                    stage: self,
+                    sorted,
+                    operation,
+                    bytes,
+                    started,
+                    permits,
+                    shard,
+                };
+            }
+        }
     }
 
     /// How many requests wait at the queue with this number.
@@ -287,7 +300,7 @@ impl Stage {
     }
 
     /// Passes the gates of a channel and counts. Gives the permits that the request holds, where it
-    /// counts, and when its service began if it is timed.
+    /// counts, and when its service began if it is timed. None if the request is to be sorted anew.
     ///
     /// The path of most requests stands here and is inlined into the caller; waiting and reading
     /// the clock are calls.
@@ -296,30 +309,32 @@ impl Stage {
         &self,
         request: &Request<'_>,
         found: RequestRoute,
-    ) -> (Permits, Option<&CounterShard>, Time) {
+    ) -> Option<(Permits, Option<&CounterShard>, Time)> {
         let layout = self.layout();
         let cost = Cost { bytes: request.bytes, operations: 1 };
         let mut gates = found.to.gates();
         let permits = loop {
             let Some(gate) = gates.next() else { break NO_PERMITS };
             if let Some(hold) = gate::pass(layout, gate, found.shard, cost) {
-                break self.wait::<IN_CALL>((gate, hold), gates, cost, found);
+                break self.wait::<IN_CALL>((gate, hold), gates, cost, found)?;
             }
         };
-        let Some(channel) = self.channel(found) else { return (permits, None, Time::ZERO) };
+        let Some(channel) = self.channel(found) else { return Some((permits, None, Time::ZERO)) };
         let shard = channel.passed.shard(found.shard);
         let before = shard.operation();
         if channel.probed.load(Ordering::Relaxed) != 0 {
             let Request { operation, bytes, is_timed, .. } = *request;
-            return (permits, Some(shard), self.begin((operation, bytes, is_timed), found.shard));
+            let started = self.begin((operation, bytes, is_timed), found.shard);
+            return Some((permits, Some(shard), started));
         }
         if request.is_timed && before.is_multiple_of(TIMED_ONE_IN) {
-            return (permits, Some(shard), self.now());
+            return Some((permits, Some(shard), self.now()));
         }
-        (permits, Some(shard), Time::ZERO)
+        Some((permits, Some(shard), Time::ZERO))
     }
 
-    /// Waits at the gate that holds a request, and passes those after it.
+    /// Waits at the gate that holds a request, and passes those after it. None if the request is to
+    /// be sorted anew; what it waited counts all the same.
     #[cold]
     #[inline(never)]
     fn wait<const IN_CALL: bool>(
@@ -328,10 +343,11 @@ impl Stage {
         rest: Gates,
         cost: Cost,
         found: RequestRoute,
-    ) -> Permits {
+    ) -> Option<Permits> {
         let depth = if IN_CALL { local::stack_depth() } else { 0 };
         let thread = (found.shard, found.flows, depth);
-        let (permits, waited) = gate::wait(self.layout(), held, rest, cost, thread);
+        let (permits, waited) =
+            gate::wait(self.layout(), held, (found.to.gates(), rest), cost, thread);
         if waited > Span::ZERO
             && let Some(channel) = self.channel(found)
         {

@@ -13,6 +13,7 @@ use tidegate_model::{
     Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Operation, OperationSet, Rate, TenantId,
 };
 use tidegate_proto::message::{Differentiation, Rule};
+use tidegate_stage::layout::GateKind;
 use tidegate_stage::transform::{Keys, TransformError};
 use tidegate_stage::{Request, Scope, Settings, Stage, StageAgent, Subject};
 
@@ -198,6 +199,68 @@ fn a_gate_that_goes_lets_its_sleepers_go() {
         agent.apply(rules).unwrap();
     });
     assert_eq!(counted(agent.stage(), 0).0, 2, "the channel of the same name kept its counters");
+}
+
+/// How many requests wait for tokens, at gates that are there and at others.
+fn sleepers(stage: &Stage) -> [u32; 2] {
+    let mut counts = [0; 2];
+    for gate in &stage.layout().gates {
+        let is_retired = gate.kind.load(Ordering::Relaxed) == GateKind::Retired as u32;
+        counts[usize::from(is_retired)] += gate.sleepers.load(Ordering::Relaxed);
+    }
+    counts
+}
+
+/// Each new bucket is full, which is enough for one of the requests.
+#[test]
+fn sleepers_of_a_gate_that_goes_wait_at_the_gate_that_takes_its_place() {
+    const SLEEPERS: u32 = 6;
+    let agent = stage_with(bucket(1, 1));
+    write(agent.stage(), 1_000);
+    let passed = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..SLEEPERS {
+            scope.spawn(|| {
+                write(agent.stage(), 1_000);
+                passed.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        eventually("all sleep", || sleepers(agent.stage()) == [SLEEPERS, 0]);
+        for round in 1..=SLEEPERS {
+            let gate = if round % 2 == 0 { "g" } else { "h" };
+            let place = [Rule::CLEAR, Rule::gate(gate, bucket(1, 1)), channel("c", 7, &[gate])];
+            agent.apply([&place[..], &[Rule::default_channel("c")]].concat()).unwrap();
+            eventually("one passes, the others sleep again", || {
+                let left = SLEEPERS - round;
+                passed.load(Ordering::Relaxed) >= round && sleepers(agent.stage()) == [left, 0]
+            });
+            assert_eq!(passed.load(Ordering::Relaxed), round, "requests that none of them held");
+        }
+    });
+    assert_eq!(counted(agent.stage(), 0), (u64::from(SLEEPERS) + 1, 7_000));
+}
+
+/// The first gate has tokens for three requests.
+#[test]
+fn a_request_that_waits_at_another_gate_takes_no_tokens_twice() {
+    let agent = agent();
+    let with = |gate: &'static str, rate| {
+        let gates = [("first", bucket(1, 3_900)), (gate, bucket(rate, 1))];
+        let mut rules = vec![Rule::CLEAR];
+        rules.extend(gates.into_iter().map(|(name, spec)| Rule::gate(name, spec)));
+        rules.extend([channel("c", 7, &["first", gate]), Rule::default_channel("c")]);
+        rules
+    };
+    agent.apply(with("slow", 1)).unwrap();
+    write(agent.stage(), 1_000);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| write(agent.stage(), 1_000));
+        }
+        eventually("both sleep", || sleepers(agent.stage()) == [2, 0]);
+        agent.apply(with("fast", 1 << 30)).unwrap();
+        eventually("both pass", || counted(agent.stage(), 0) == (3, 3_000));
+    });
 }
 
 #[test]

@@ -7,14 +7,14 @@
 //! At most [`ENDED_MAX`] stages, the latest: a script that starts thousands of short programs uses
 //! no more memory.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::{Policy, Time};
 
 use super::recent_waits::RecentWaits;
-use super::stage::Stage;
+use super::stage::{Stage, Stages};
 use crate::stats::delays::stages::{DelaysAtStage, StageWaits};
 use crate::stats::minute::MINUTE;
 use crate::status::EndedStageStatus;
@@ -69,14 +69,19 @@ impl EndedStages {
         self.0.iter().filter(move |it| !is_old(now, it.at))
     }
 
-    /// The account of each of them, the latest first, with the requests of its last minute.
-    pub(super) fn status(&self, now: Time) -> Vec<EndedStageStatus> {
+    /// The account of each of them, the latest first, with the requests of its last minute; but not
+    /// of programs that are there again in one of `stages`, with another number perhaps: they have
+    /// not ended.
+    pub(super) fn status(&self, now: Time, stages: &Stages) -> Vec<EndedStageStatus> {
+        let program = |stage: &Stage| (stage.peer.pid, stage.info.host.clone());
+        let there: BTreeSet<_> = stages.values().map(program).collect();
         let status = |ended: &EndedStage| {
             let mut waits = StageWaits::default();
             ended.waits.iter().for_each(|(_, recent)| waits += recent.sum(now));
             EndedStageStatus { ended_ns: now.since(ended.at).0, waits, ..ended.status.clone() }
         };
-        let mut all: Vec<_> = self.recent(now).map(status).collect();
+        let is_there = |ended: &EndedStageStatus| there.contains(&(ended.pid, ended.host.clone()));
+        let mut all: Vec<_> = self.recent(now).map(status).filter(|it| !is_there(it)).collect();
         all.reverse();
         all
     }

@@ -44,7 +44,7 @@ impl Budgets {
             totals: self.sums(&tenants),
             tenants,
             stages: self.stages.values().map(|stage| stage_status(stage, now)).collect(),
-            ended_stages: self.ended.status(now),
+            ended_stages: self.ended.status(now, &self.stages),
             // The caller adds the status of its cluster, and the accounts of resources.
             cluster: None,
             resources: Vec::new(),

@@ -68,7 +68,7 @@ pub struct Change {
     pub channels: Vec<SetChannel>,
     /// The compiled table to publish, if it changes.
     pub words: Option<Vec<u64>>,
-    /// Gates that are no longer used; requests that wait there are to pass.
+    /// Gates that are no longer used; requests that wait there are to be sorted anew.
     pub retired: Vec<u8>,
 }
 

@@ -549,3 +549,16 @@ fn an_ended_stage_keeps_its_account_for_a_minute() {
     assert!(world.controller.delays(world.now, "backup").unwrap().stages.is_empty());
     assert!(world.status().ended_stages.is_empty());
 }
+
+#[test]
+fn a_stage_that_is_there_again_has_not_ended() {
+    let mut world = ControllerTestbed::new(Some("[[tenant]]\nname = \"backup\"\n"));
+    let info = StageInfo { tenant: "backup".into(), pid: 4_711, ..StageInfo::default() };
+    for _ in 0..3 {
+        let stage = world.hello(VERSION, 1_000, info.clone());
+        world.run(Span(200 * MS));
+        assert_eq!((world.status().stages.len(), world.status().ended_stages.len()), (1, 0));
+        world.leave(stage);
+    }
+    assert_eq!(world.status().ended_stages.len(), 3);
+}
