@@ -33,7 +33,7 @@ for name in $constants; do options="$options --allowlist-var IBV_$name"; done
 for name in $opaque; do options="$options --opaque-type ibv_$name"; done
 # shellcheck disable=SC2086  # names hold no blanks
 "$made/bin/bindgen" /usr/include/infiniband/verbs.h $options \
-    --blocklist-type 'pthread_.*' \
+    --blocklist-type 'pthread_.*' --blocklist-type '__(atomic|pthread)_.*' \
     --raw-line 'pub type pthread_mutex_t = [u64; 5];' \
     --raw-line 'pub type pthread_cond_t = [u64; 6];' \
     --dynamic-loading Ibverbs --dynamic-link-require-all --wrap-unsafe-ops \
