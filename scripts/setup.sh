@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that the given parts of this repository need and that are missing:
 #
-#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3]
+#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings]
 #
 # The first three are meant if none is named. It says what it installs and why, and it changes
 # nothing else. When nothing is missing it asks dpkg once and is done, so `make test` may call it
@@ -13,7 +13,7 @@
 set -eu
 
 usage() {
-    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3]" >&2
+    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings]" >&2
     exit 2
 }
 
@@ -49,6 +49,8 @@ qemu-system-x86      | guest verbs          | virtual machines: one on a volume,
 busybox-static       | guest verbs          | all that runs in it
 libibverbs1          | verbs                | one-sided access over RDMA
 ibverbs-providers    | verbs                | RDMA in software, for the same
+libibverbs-dev       | bindings             | the header of libibverbs
+libclang-dev         | bindings             | reads it
 maven                | ycsb                 | fetches YCSB and builds its binding | mvn
 default-jdk-headless | ycsb                 | compiles and runs both | javac
 nbdkit               | bench                | a block server, the peer in the table of the path
@@ -88,7 +90,7 @@ show() { # lines of package|why, aligned
 
 [ $# -gt 0 ] || set -- test demo bench
 for part in "$@"; do
-    case $part in test | demo | bench | guest | ycsb | verbs | ns3) ;; *) usage ;; esac
+    case $part in test | demo | bench | guest | ycsb | verbs | ns3 | bindings) ;; *) usage ;; esac
 done
 
 command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2

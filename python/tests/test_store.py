@@ -40,8 +40,18 @@ class StoreTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "the value has 4097 bytes") as caught:
             store.put(b"k", bytes(tidegate.VALUE_MAX + 1))
         self.assertEqual(caught.exception.status, 13)
-        for call in [lambda: store.get("text"), lambda: store.put(b"k", bytearray(3))]:
-            self.assertRaises(TypeError, call)
+        for call, words in [
+            (lambda: store.get("text"), "key must be bytes, not str"),
+            (lambda: store.delete(None), "key must be bytes, not NoneType"),
+            (lambda: store.put("text", b"v"), "key must be bytes, not str"),
+            (lambda: store.put(b"k", bytearray(3)), "value must be bytes, not bytearray"),
+            (lambda: store.get_many([b"k", 3]), "each of keys must be bytes, not int"),
+            (lambda: tidegate.Store(AT, b"web"), "tenant must be str or None, not bytes"),
+            (lambda: tidegate.Store(AT, "web", timeout="1"), "timeout must be a number, not str"),
+            (lambda: tidegate.Store(AT, "web", parts=1.5), "parts must be int, not float"),
+            (lambda: tidegate.scope(b"a").__enter__(), "context must be str, not bytes"),
+        ]:
+            self.assertRaisesRegex(TypeError, words, call)
         self.assertIsNone(store.get(b"nothing"), "the store is as good as before")
 
     def test_who_is_not_let_in_is_told_why(self) -> None:

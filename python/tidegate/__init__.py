@@ -216,6 +216,8 @@ def scope(context: str) -> Iterator[None]:
     Names are cut after 63 bytes, and a process has at most 255 of them; later ones are no context.
     Raises ``ValueError`` for a name with a zero byte.
     """
+    if not isinstance(context, str):
+        raise _wrong_type("context", "str", context)
     name = context.encode()
     if b"\0" in name:
         raise ValueError("the name of a context has no zero byte")
@@ -251,10 +253,17 @@ class _Room:
             lookup.buffer = _Buffer(self.address + place * VALUE_MAX, VALUE_MAX)
 
 
-def _point(to: _Bytes, content: bytes) -> None:
-    """Has ``to`` point to bytes, which it keeps alive."""
-    to.length = len(content)
-    to.data = content
+def _point(to: _Bytes, content: bytes, name: str) -> None:
+    """Has ``to`` point to bytes, which it keeps alive; ``name`` is that of the argument."""
+    try:
+        to.length = len(content)
+        to.data = content
+    except TypeError:
+        raise _wrong_type(name, "bytes", content) from None
+
+
+def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
 
 
 class Store:
@@ -282,6 +291,13 @@ class Store:
         self._handle: int | None = None
         self._rooms: weakref.WeakSet[_Room] = weakref.WeakSet()
         self._own = threading.local()
+        if not isinstance(tenant, (str, type(None))):
+            raise _wrong_type("tenant", "str or None", tenant)
+        if not isinstance(timeout, (int, float)):
+            raise _wrong_type("timeout", "a number", timeout)
+        for name, number in (("parts", parts), ("locations", locations)):
+            if not isinstance(number, int):
+                raise _wrong_type(name, "int", number)
         self._library = library = _library()
         settings = _Settings(
             size=ctypes.sizeof(_Settings),
@@ -301,7 +317,7 @@ class Store:
         """The value of a key; None if it has none."""
         room = self._enter()
         try:
-            _point(room.key, key)
+            _point(room.key, key, "key")
             found = room.found
             if status := self._library.tidegate_store_get(
                 self._handle, room.key, room.buffer, found
@@ -321,7 +337,7 @@ class Store:
                 some = keys[first : first + _BATCH]
                 lookups = room.lookups
                 for lookup, key in zip(lookups, some):
-                    _point(lookup.key, key)
+                    _point(lookup.key, key, "each of keys")
                 if status := self._library.tidegate_store_get_many(
                     self._handle, lookups, len(some)
                 ):
@@ -340,8 +356,8 @@ class Store:
         """Gives a key a value, whether it has one or not."""
         room = self._enter()
         try:
-            _point(room.key, key)
-            _point(room.content, value)
+            _point(room.key, key, "key")
+            _point(room.content, value, "value")
             if status := self._library.tidegate_store_put(self._handle, room.key, room.content):
                 _fail(status)
         finally:
@@ -351,7 +367,7 @@ class Store:
         """Takes a key's value away; whether it had one."""
         room = self._enter()
         try:
-            _point(room.key, key)
+            _point(room.key, key, "key")
             if status := self._library.tidegate_store_delete(self._handle, room.key, room.had):
                 _fail(status)
             return room.had.value == 1

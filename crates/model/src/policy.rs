@@ -46,6 +46,7 @@ pub(crate) mod read;
 mod resource;
 mod users;
 
+pub use fits::StageSlots;
 pub use resource::{Extent, GateKind, Group, Infeasible, Promise, Resource, Whole};
 pub use users::{CERTIFICATE, Principal};
 

@@ -19,10 +19,12 @@ const EVERYDAY: &[&str] = &["Args", "Config", "Error", "Options", "Status"];
 /// A declaration of a type: the path of its file, its line, and whether the type is public.
 type Declaration<'a> = (&'a str, usize, bool);
 
-/// A finding for each declaration, outside of tests, of a name that has too many.
+/// A finding for each declaration, outside of tests and generated files, of a name that has too
+/// many.
 pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
     let mut declared: BTreeMap<String, Vec<Declaration<'_>>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.extension() == "rs" && !is_test_file(&file.path)) {
+    let is_ours = |file: &&TextFile| !is_test_file(&file.path) && !file.is_generated();
+    for file in files.iter().filter(|file| file.extension() == "rs").filter(is_ours) {
         for (at, line) in source::lines(&file.text).iter().enumerate() {
             // An indented `type` is an item of a trait or of its implementation.
             let is_associated = line.code.starts_with(' ') && source::has_word(&line.code, "type");

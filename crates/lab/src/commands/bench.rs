@@ -17,8 +17,8 @@ use tidegate_console::table::{Cell, Table};
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
 ///
-/// All of it takes about half an hour. limits, apply and programs start threads, a controller
-/// and programs and last for seconds a case; stage and shim are done within one minute.
+/// All of it takes 30 to 40 minutes, with the probes. path and isolation take some six minutes
+/// each; stage, shim, apply, haechi and idle are done within a minute each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What a controller costs is measured by `cargo run --release -p tidegate-controller --example

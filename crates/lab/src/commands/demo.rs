@@ -73,6 +73,11 @@ struct EndToEnd {
     #[arg(long, value_name = "NUMBER", conflicts_with = "short", value_parser = act)]
     act: Vec<usize>,
 
+    /// Print no colours, also on a terminal
+    #[arg(long, env = "TIDEGATE_PLAIN", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    plain: bool,
+
     /// Where the page with timelines goes
     #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
     #[arg(default_value = "out/demo")]
@@ -145,9 +150,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 const ACT_SECONDS: [u64; 2] = [20, 12];
 
 fn end_to_end(wanted: EndToEnd, common: &Common) -> Result<ExitCode, Failure> {
-    let EndToEnd { seconds, short: is_short, act: acts, out } = wanted;
+    let EndToEnd { seconds, short: is_short, act: acts, plain, out } = wanted;
     let seconds = seconds.unwrap_or(ACT_SECONDS[usize::from(is_short)]);
-    let options = end_to_end::Options { seconds, is_short, acts, out, json: common.json };
+    let options = end_to_end::Options { seconds, is_short, acts, plain, out, json: common.json };
     let outcome = end_to_end::run(&options)?;
     if common.json {
         outcome.rows().iter().try_for_each(output::print_json)?;

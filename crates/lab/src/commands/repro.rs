@@ -73,7 +73,8 @@ pub(crate) struct Args {
     #[arg(value_name = "PAPER|FIGURE", required = true)]
     words: Vec<String>,
 
-    /// Only this world of haechi's figures; by default both, where there are two
+    /// Only this world: in virtual time, or on this machine; by default all that a figure has.
+    /// Figures without it are skipped, or refused if they are named
     #[arg(long, value_enum, value_name = "WORLD", env = "TIDEGATE_WORLD", hide_env_values = true)]
     world: Option<RunKind>,
 
@@ -138,11 +139,23 @@ impl Paper {
         PAPERS.into_iter().find(|paper| paper.name() == name)
     }
 
-    /// The names of its figures that can be repeated in that world.
-    fn figures(self, world: Option<RunKind>) -> Vec<&'static str> {
+    /// Its figures, without the work.
+    fn figures(self) -> Vec<Figure<()>> {
         match self {
-            Self::Paio => PAIO.iter().map(|figure| figure.name).collect(),
-            Self::Of(set) => set.figures(world).iter().map(|figure| figure.name).collect(),
+            Self::Paio => PAIO.iter().map(Figure::described).collect(),
+            Self::Of(set) => set.figures.iter().map(Figure::described).collect(),
+        }
+    }
+
+    /// All of its figures in that world.
+    fn all(self, world: Option<RunKind>) -> Chosen {
+        let (there, other): (Vec<_>, Vec<_>) =
+            self.figures().into_iter().partition(|figure| figure.is_in(world));
+        let skipped = |world| other.iter().map(|one| one.skipped(self.name(), world)).collect();
+        Chosen {
+            paper: self,
+            figures: there.iter().map(|figure| figure.name).collect(),
+            skipped: world.map_or_else(Vec::new, skipped),
         }
     }
 }
@@ -151,16 +164,18 @@ impl Paper {
 struct Chosen {
     paper: Paper,
     figures: Vec<&'static str>,
+    /// Claims of those that were meant, too, and have nothing to show in the chosen world.
+    skipped: Vec<Claim>,
 }
 
 /// The papers and figures that a user's words choose.
 ///
 /// # Errors
-/// If a word is no paper, or no figure of the paper before it.
+/// If a word is no paper, or no figure of the paper before it, or what was named has nothing to
+/// show in that world.
 fn choose(words: &[String], world: Option<RunKind>) -> Result<Vec<Chosen>, Failure> {
     if words == ["all"] {
-        let all = |paper: Paper| Chosen { paper, figures: paper.figures(world) };
-        return Ok(PAPERS.into_iter().map(all).collect());
+        return Ok(PAPERS.into_iter().map(|paper| paper.all(world)).collect());
     }
     let mut wanted: Vec<(Paper, Vec<&str>)> = Vec::new();
     for word in words {
@@ -180,16 +195,23 @@ fn unknown(word: &str) -> Failure {
 }
 
 fn of_paper(paper: Paper, wanted: &[&str], world: Option<RunKind>) -> Result<Chosen, Failure> {
-    let mut figures = paper.figures(world);
-    if let Some(figure) = wanted.iter().find(|figure| !figures.contains(figure)) {
-        let there = if world.is_some() { " in this world" } else { "" };
-        let name = paper.name();
+    let (mut chosen, name) = (paper.all(world), paper.name());
+    let there = if world.is_some() { " in this world" } else { "" };
+    if chosen.figures.is_empty() {
+        let worlds = paper.figures()[0].worlds.names().join(", ");
+        let what = format!("{name} cannot be repeated{there}");
+        return Err(Failure::new(Code::Usage, what).help(format!("its figures are {worlds}")));
+    }
+    if let Some(figure) = wanted.iter().find(|figure| !chosen.figures.contains(figure)) {
         let what = format!("figure {figure} of {name} cannot be repeated{there}");
-        let help = format!("its figures are {}", figures.join(", "));
+        let help = format!("its figures{there} are {}", chosen.figures.join(", "));
         return Err(Failure::new(Code::Usage, what).help(help));
     }
-    figures.retain(|figure| wanted.is_empty() || wanted.contains(figure));
-    Ok(Chosen { paper, figures })
+    if !wanted.is_empty() {
+        chosen.figures.retain(|figure| wanted.contains(figure));
+        chosen.skipped.clear();
+    }
+    Ok(chosen)
 }
 
 /// Long enough that the measured time exceeds the settling time.
@@ -201,7 +223,11 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     let chosen = choose(&args.words, args.world)?;
     let tasks = task::tasks(&chosen, &args, common)?;
-    let tallies = repeat(&tasks, chosen.len() > 1, &args, common)?;
+    let mut tallies = repeat(&tasks, chosen.len() > 1, &args, common)?;
+    for claim in chosen.iter().flat_map(|one| &one.skipped) {
+        tallies.add(claim);
+        report(claim, common)?;
+    }
     if chosen.len() > 1 && !common.json {
         output::print(&tallies.table().render(Paint::stdout(), usize::MAX))?;
     }
@@ -358,7 +384,39 @@ mod tests {
         let live = |words| chosen(words, Some(RunKind::Live));
         assert_eq!(live("haechi 9").unwrap()[0].1, "9");
         assert!(live("haechi 10").unwrap_err().ends_with("repeated in this world"));
-        assert_eq!(live("dsfq 10").unwrap()[0].1, "10", "its live parts cannot be chosen alone");
+        assert!(live("dsfq 10").unwrap_err().ends_with("repeated in this world"));
+        assert_eq!(live("dsfq").unwrap()[0].1, "8 9 11 12");
+        assert_eq!(live("pshift").unwrap()[0].1, "5 6 7 8 9 10");
+        assert_eq!(live("paio").unwrap()[0].1, "4 10");
+        let simulated = |words| chosen(words, Some(RunKind::Simulated));
+        assert_eq!(simulated("pshift").unwrap()[0].1, "3 4 8 9 10");
+        assert!(simulated("pshift 8 5").unwrap_err().contains("figure 5 of pshift"));
+        assert_eq!(simulated("paio").unwrap_err(), "paio cannot be repeated in this world");
+        assert_eq!(live("e2e").unwrap_err(), "e2e cannot be repeated in this world");
+    }
+
+    #[test]
+    fn figures_without_the_chosen_world_are_skipped_with_a_reason() {
+        let skipped = |words: &str, world| -> Vec<(String, Option<String>)> {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            let chosen = choose(&words, world).unwrap();
+            let claims = chosen.into_iter().flat_map(|one| one.skipped);
+            let shown = |claim: Claim| {
+                assert_eq!(claim.verdict, Verdict::Skipped);
+                assert_eq!(Some(claim.world), world.map(RunKind::name));
+                (format!("{} {}", claim.paper, claim.figure), claim.reason)
+            };
+            claims.map(shown).collect()
+        };
+        let of_live = Some("this figure runs live only".to_owned());
+        let expected =
+            ["pshift 5", "pshift 6", "pshift 7"].map(|one| (one.into(), of_live.clone()));
+        assert_eq!(skipped("pshift", Some(RunKind::Simulated)), expected);
+        assert_eq!(skipped("pshift 8", Some(RunKind::Simulated)), []);
+        assert_eq!(skipped("all", None), []);
+        let all = skipped("all", Some(RunKind::Live));
+        assert!(all.iter().any(|one| one.0 == "e2e 7") && all.iter().any(|one| one.0 == "dsfq 10"));
+        assert!(all.iter().all(|one| one.1.as_deref() == Some("this figure is simulated only")));
     }
 
     #[test]

@@ -40,19 +40,27 @@ mod sweep;
 pub(crate) const DSFQ: Paper = Paper {
     name: "dsfq",
     figures: &[
-        Figure::both("8", "two streams on one node, one to two", figure8::repeat),
-        Figure::both(
+        Figure::simulated("8", "two streams on one node, one to two", figure8::repeat)
+            .and_live(figure8::live),
+        Figure::simulated(
             "9",
             "equal totals, and one to four, of two streams that share one node of two",
             figure9::repeat,
-        ),
+        )
+        .and_live(figure9::live),
         Figure::simulated(
             "10",
             "the same, where each request has parts on three nodes",
             figure10::repeat,
         ),
-        Figure::both("11", "the same as 9, through two gateways and four", figure9::coordinators),
-        Figure::both("12", "equal totals as far as a minimum share allows", figure12::repeat),
+        Figure::simulated(
+            "11",
+            "the same as 9, through two gateways and four",
+            figure9::coordinators,
+        )
+        .and_live(figure9::live_coordinators),
+        Figure::simulated("12", "equal totals as far as a minimum share allows", figure12::repeat)
+            .and_live(figure12::live),
         Figure::simulated("13", "one stream makes up for the loss of another", figure13::repeat),
         Figure::simulated(
             "14",

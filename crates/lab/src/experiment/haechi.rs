@@ -352,7 +352,12 @@ fn clients(outcome: &OneSidedReport) -> core::ops::Range<usize> {
 
 /// Rates of clients, and their sums: a line for each run, which has a name.
 fn table(rows: &[(String, Vec<f64>)]) -> Table {
-    let mut table = Table::new().left("K/s");
+    table_in("K/s", rows)
+}
+
+/// The same with another head for the unit.
+fn table_in(unit: &'static str, rows: &[(String, Vec<f64>)]) -> Table {
+    let mut table = Table::new().left(unit);
     let names = ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"];
     for name in names.into_iter().take(rows.first().map_or(0, |(_, rates)| rates.len())) {
         table = table.right(name);

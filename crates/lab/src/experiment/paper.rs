@@ -104,9 +104,9 @@ pub(crate) struct Figure<R = Run> {
     /// The experiment, in a few words.
     pub(crate) about: &'static str,
     pub(crate) worlds: Worlds,
-    pub(crate) repeat: R,
-    /// The live part, where it can be chosen alone.
-    pub(crate) live: Option<R>,
+    repeat: R,
+    /// The live part of one that is simulated, too.
+    live: Option<R>,
 }
 
 pub(crate) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
@@ -128,6 +128,10 @@ impl Worlds {
             Self::Both => &[SIMULATED, LIVE],
         }
     }
+
+    fn has(self, world: RunKind) -> bool {
+        self.names().contains(&world.name())
+    }
 }
 
 impl<R> Figure<R> {
@@ -138,6 +142,38 @@ impl<R> Figure<R> {
         repeat: R,
     ) -> Self {
         Self { name, about, worlds, repeat, live: None }
+    }
+
+    /// The same without the work.
+    pub(crate) fn described(&self) -> Figure<()> {
+        Figure::new(self.name, self.about, self.worlds, ())
+    }
+
+    /// Whether it has something to show in that world, or in any.
+    pub(crate) fn is_in(&self, world: Option<RunKind>) -> bool {
+        world.is_none_or(|world| self.worlds.has(world))
+    }
+
+    /// The claim of a figure that has nothing to show in the chosen world.
+    pub(crate) fn skipped(&self, paper: &'static str, world: RunKind) -> Claim {
+        let Self { name: figure, about, .. } = *self;
+        let source = ClaimSource { paper, figure, world: world.name(), seed: None, seconds: 0.0 };
+        let reason = match world {
+            RunKind::Simulated => "this figure runs live only",
+            RunKind::Live => "this figure is simulated only",
+        };
+        let text = format!("{paper} {figure}: {about}");
+        source.claim(text, Value::Null, []).skipped(Some(reason))
+    }
+}
+
+impl<R: Copy> Figure<R> {
+    /// Its parts in that world, or in all.
+    pub(crate) fn parts(&self, world: Option<RunKind>) -> Vec<(RunKind, R)> {
+        let live = self.live.unwrap_or(self.repeat);
+        let mut parts = vec![(RunKind::Simulated, self.repeat), (RunKind::Live, live)];
+        parts.retain(|(own, _)| self.worlds.has(*own) && world.is_none_or(|world| world == *own));
+        parts
     }
 }
 
@@ -152,12 +188,7 @@ impl Figure {
         Self::new(name, about, Worlds::Live, repeat)
     }
 
-    /// In virtual time and on this machine, in one.
-    pub(super) const fn both(name: &'static str, about: &'static str, repeat: Run) -> Self {
-        Self::new(name, about, Worlds::Both, repeat)
-    }
-
-    /// It has this live part, too, which can be chosen alone.
+    /// It has this live part, too.
     pub(super) const fn and_live(self, repeat: Run) -> Self {
         Self { worlds: Worlds::Both, live: Some(repeat), ..self }
     }
@@ -179,16 +210,6 @@ impl RunKind {
             Self::Simulated => SIMULATED,
             Self::Live => LIVE,
         }
-    }
-}
-
-impl Paper {
-    /// The figures that have something to show in that world. Where the live part of a paper's
-    /// figures is no part of its own, a world says nothing.
-    pub(crate) fn figures(&self, world: Option<RunKind>) -> Vec<&'static Figure> {
-        let has_parts = self.figures.iter().any(|figure| figure.live.is_some());
-        let is_all = !has_parts || world != Some(RunKind::Live);
-        self.figures.iter().filter(|figure| is_all || figure.live.is_some()).collect()
     }
 }
 

@@ -63,16 +63,23 @@ pub(crate) const PSHIFT: Paper = Paper {
             solver::among,
         ),
         Figure::live("7", "the time to divide tokens, by the number of buckets", figure7::run),
-        Figure::both(
+        Figure::simulated(
             "8",
             "four tenants on four nodes: round-robin, with reservations, with limits",
             figure8::repeat,
-        ),
-        Figure::both("9", "ten and 200 tenants that move between eight nodes", figure9::repeat),
-        Figure::both(
+        )
+        .and_live(figure8::live),
+        Figure::simulated(
+            "9",
+            "ten and 200 tenants that move between eight nodes",
+            figure9::repeat,
+        )
+        .and_live(figure9::live),
+        Figure::simulated(
             "10",
             "200 tenants on eight nodes with files, 80 % reserved",
             figure10::repeat,
-        ),
+        )
+        .and_live(figure10::live),
     ],
 };

@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::iter::once;
 use core::ops::Range;
 
 use super::{Channel, GateKind, Levels, Policy, RuleTarget, Tenant, limits};
@@ -23,6 +24,57 @@ pub(super) struct TextSpans {
     pub(super) matches: Vec<Range<usize>>,
 }
 
+/// Something of a tenant that takes a slot in the tables of its stages. Indexes are those of the
+/// policy's channels, and of a channel's gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotUse {
+    OwnChannel,
+    /// A bucket that all of the tenant's requests pass.
+    OwnGate,
+    Channel(usize),
+    Gate(usize, usize),
+}
+
+/// What takes slots in stages, each with the index of its tenant. The gate that times requests is
+/// missing, which is one of all tenants.
+fn slots(policy: &Policy) -> impl Iterator<Item = (usize, SlotUse)> {
+    let own = policy.tenants.iter().enumerate().flat_map(|(index, tenant)| {
+        let gates = policy.buckets(tenant).map(move |_| (index, SlotUse::OwnGate));
+        once((index, SlotUse::OwnChannel)).chain(gates)
+    });
+    let channels = policy.channels.iter().enumerate().flat_map(|(at, channel)| {
+        let index = usize::from(channel.tenant.0).checked_sub(1);
+        let index = index.filter(|index| *index < policy.tenants.len());
+        let gates = (0..channel.gates.len()).map(move |gate| SlotUse::Gate(at, gate));
+        let slots = once(SlotUse::Channel(at)).chain(gates);
+        index.into_iter().flat_map(move |index| slots.clone().map(move |slot| (index, slot)))
+    });
+    own.chain(channels)
+}
+
+/// How many slots a tenant takes in each of its stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSlots {
+    /// Its own channel, and others.
+    pub channels: usize,
+    /// Without the gate that times requests, which is one of all tenants.
+    pub gates: usize,
+}
+
+impl Policy {
+    /// The slots that each tenant takes in its stages, of a policy as stages see it.
+    pub fn stage_slots(&self) -> Vec<StageSlots> {
+        let mut counts = alloc::vec![StageSlots::default(); self.tenants.len()];
+        for (index, slot) in slots(self) {
+            match slot {
+                SlotUse::OwnChannel | SlotUse::Channel(_) => counts[index].channels += 1,
+                SlotUse::OwnGate | SlotUse::Gate(..) => counts[index].gates += 1,
+            }
+        }
+        counts
+    }
+}
+
 /// Refuses the first thing of a kind that is one too many, of the policy as stages see it.
 pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     let mut channels = Count::new("channels", limits::CHANNELS, FEWER_CHANNELS);
@@ -32,24 +84,29 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     let mut bounds = BTreeSet::new();
     // Where the capacity is measured, requests pass the gate that times them, too.
     let timed = usize::from(policy.measured_at(GateKind::Stage).is_some());
-    for (tenant, span) in policy.tenants.iter().zip(&spans.tenants) {
-        channels.add(tenant, span)?;
-        for _ in 0..policy.buckets(tenant).count() + timed {
-            gates.add(tenant, span)?;
-        }
-        if !policy.stage_paths().is_empty() {
-            // The rule that confines the tenant's own channel to the paths of the resource.
-            rules.add(tenant, span)?;
-        }
-    }
-    for (channel, (span, gate_spans)) in policy.channels.iter().zip(&spans.channels) {
-        let Some(tenant) = policy.tenant(channel.tenant) else { continue };
-        row(channel, policy.buckets(tenant).count() + timed, gate_spans)?;
-        channels.add(tenant, span)?;
-        for (gate, span) in channel.gates.iter().zip(gate_spans) {
-            gates.add(tenant, span)?;
-            if contexts(gate).is_some() {
-                queues.add(tenant, span)?;
+    for (index, slot) in slots(policy) {
+        let (tenant, own) = (&policy.tenants[index], &spans.tenants[index]);
+        match slot {
+            SlotUse::OwnChannel => {
+                channels.add(tenant, own)?;
+                (0..timed).try_for_each(|_| gates.add(tenant, own))?;
+                if !policy.stage_paths().is_empty() {
+                    // The rule that confines the tenant's own channel to the paths of the resource.
+                    rules.add(tenant, own)?;
+                }
+            }
+            SlotUse::OwnGate => gates.add(tenant, own)?,
+            SlotUse::Channel(at) => {
+                let (span, gate_spans) = &spans.channels[at];
+                row(&policy.channels[at], policy.buckets(tenant).count() + timed, gate_spans)?;
+                channels.add(tenant, span)?;
+            }
+            SlotUse::Gate(at, gate) => {
+                let span = &spans.channels[at].1[gate];
+                gates.add(tenant, span)?;
+                if contexts(&policy.channels[at].gates[gate]).is_some() {
+                    queues.add(tenant, span)?;
+                }
             }
         }
     }
@@ -246,6 +303,21 @@ mod tests {
         for wanted in wanted {
             assert!(error.contains(wanted), "{error}\n  should contain\n{wanted}");
         }
+    }
+
+    #[test]
+    fn slots_are_counted_by_tenant() {
+        let text = "budget = \"1GiB/s\"\n".to_string()
+            + &tenant(0)
+            + &tenant(1)
+            + "limit = \"10 iops\"\n"
+            + &channel(0, "{ kind = \"no-op\" }, { kind = \"concurrency\", depth = 1 }")
+            + &channel(1, "");
+        let mut policy = Policy::parse(&text).unwrap();
+        let slots = |channels, gates| StageSlots { channels, gates };
+        assert_eq!(policy.stage_slots(), [slots(3, 3), slots(1, 2)]);
+        policy.channels[0].tenant.0 = 3;
+        assert_eq!(policy.stage_slots(), [slots(2, 1), slots(1, 2)], "of no tenant");
     }
 
     #[test]

@@ -7,7 +7,6 @@ use tidegate_model::Policy;
 use tidegate_model::policy::{GateKind, limits};
 
 use super::name_index::NameIndex;
-use super::rules::tenant_id;
 use super::stage::Stage;
 use crate::message::StageInfo;
 use crate::session::{Peer, Refusal, shortened};
@@ -29,7 +28,7 @@ pub(super) fn admit(
     info: &StageInfo,
 ) -> Result<Admission, Refusal> {
     if info.tenant.is_empty() {
-        return Ok(Admission { home: None, served: all_served(policy, peer)? });
+        return Ok(Admission { home: None, served: all_served(policy, name_index, peer)? });
     }
     let Some(index) = name_index.tenant(&info.tenant) else {
         let name = shortened(&info.tenant);
@@ -56,23 +55,17 @@ pub(super) fn admit(
 /// Each is to have a share at the stage, so that without the bound some programs of any user would
 /// keep the controller busy under a policy of thousands of tenants. The search ends as the bound is
 /// passed.
-fn all_served(policy: &Policy, peer: &Peer) -> Result<Vec<usize>, Refusal> {
+fn all_served(policy: &Policy, name_index: &NameIndex, peer: &Peer) -> Result<Vec<usize>, Refusal> {
     let mut served = Vec::new();
     // The gate that times requests is one of all tenants.
     let mut gates = usize::from(policy.measured_at(GateKind::Stage).is_some());
     let mut channels = 0;
-    for (index, tenant) in policy.tenants.iter().enumerate() {
+    for (index, (tenant, slots)) in policy.tenants.iter().zip(&name_index.stage_slots).enumerate() {
         if !peer.may_act_for(tenant) {
             continue;
         }
-        let id = tenant_id(index);
-        let more = policy.channels.iter().filter(|channel| channel.tenant == id);
-        gates += policy.buckets(tenant).count();
-        channels += 1;
-        for channel in more {
-            gates += channel.gates.len();
-            channels += 1;
-        }
+        gates += slots.gates;
+        channels += slots.channels;
         if gates > limits::GATES || channels > limits::CHANNELS {
             let reason = format!(
                 "{} may act for more tenants than a stage holds, which is {} channels and {} \

@@ -1,15 +1,19 @@
-//! Index of a policy's tenants and channels by name.
+//! Index of a policy: its tenants and channels by name, and the slots that tenants take in stages.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use tidegate_model::Policy;
+use tidegate_model::policy::StageSlots;
 
-/// Indexes of tenants and channels by name. A tenant's own channel has the tenant's name, and no
-/// two have the same.
+/// Made once for each policy. A tenant's own channel has the tenant's name, and no two channels
+/// have the same.
 #[derive(Debug, Default)]
 pub(super) struct NameIndex {
     channels: BTreeMap<String, (usize, usize)>,
+    /// Of each tenant, in the policy's order.
+    pub(super) stage_slots: Vec<StageSlots>,
 }
 
 impl NameIndex {
@@ -25,7 +29,7 @@ impl NameIndex {
             *slot += 1;
             channels.insert(channel.name.clone(), (index, *slot));
         }
-        Self { channels }
+        Self { channels, stage_slots: policy.stage_slots() }
     }
 
     /// The index of the tenant that owns the channel with this name, and the channel's number

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tidegate_onesided::data_node::rnic::{Endpoint, QueueAddress};
 
 use super::RdmaError;
-use super::library::{self, Library, library};
-use super::library::{access, field, state};
+use super::ibverbs::*;
+use super::library::{ibv_poll_cq, ibv_post_send, ibv_query_port, library};
 
 /// How long an RNIC waits for an acknowledgement: 4.096 us times two to this power, 67 ms. RNICs
 /// may wait up to four times as long.
@@ -26,9 +26,9 @@ const HOPS: u8 = 64;
 
 /// An open device with a port that carries packets, and a protection domain of its own.
 pub struct RdmaDevice {
-    library: &'static Library,
-    context: *mut library::Context,
-    domain: *mut library::Domain,
+    library: &'static Ibverbs,
+    context: *mut ibv_context,
+    domain: *mut ibv_pd,
     name: String,
     port: DevicePort,
     limits: Limits,
@@ -70,7 +70,7 @@ impl RdmaDevice {
         let library = library()?;
         let mut count: c_int = 0;
         // SAFETY: the count is ours; the list is given back below, and devices stay open without.
-        let list = unsafe { (library.get_device_list)(&mut count) };
+        let list = unsafe { library.ibv_get_device_list(&mut count) };
         if list.is_null() {
             return Err(RdmaError::NoDevice { name: name.map(str::to_owned) });
         }
@@ -79,7 +79,7 @@ impl RdmaDevice {
         let mut found = Err(RdmaError::NoDevice { name: name.map(str::to_owned) });
         for device in devices {
             // SAFETY: the device is of the list; its name is a text that it owns.
-            let known = unsafe { CStr::from_ptr((library.get_device_name)(*device)) };
+            let known = unsafe { CStr::from_ptr(library.ibv_get_device_name(*device)) };
             let known = known.to_string_lossy();
             if name.is_none_or(|name| name == known) {
                 found = Self::open_one(library, *device, &known);
@@ -89,31 +89,31 @@ impl RdmaDevice {
             }
         }
         // SAFETY: the list came from the library and is not used any more.
-        unsafe { (library.free_device_list)(list) };
+        unsafe { library.ibv_free_device_list(list) };
         found.map(Arc::new)
     }
 
     fn open_one(
-        library: &'static Library,
-        device: *mut library::Device,
+        library: &'static Ibverbs,
+        device: *mut ibv_device,
         name: &str,
     ) -> Result<Self, RdmaError> {
         // SAFETY: the device is of a list that still stands.
-        let context = unsafe { (library.open_device)(device) };
+        let context = unsafe { library.ibv_open_device(device) };
         if context.is_null() {
             return Err(RdmaError::call("opening the device"));
         }
         let name = name.to_owned();
-        let mut raw = library::DeviceLimits::default();
+        let mut raw = ibv_device_attr::default();
         // SAFETY: the context is open, the structure is ours.
-        let status = unsafe { (library.query_device)(context, &mut raw) };
+        let status = unsafe { library.ibv_query_device(context, &mut raw) };
         // SAFETY: the context is open.
-        let domain = unsafe { (library.alloc_pd)(context) };
+        let domain = unsafe { library.ibv_alloc_pd(context) };
         let limits = Limits {
-            requests: raw.requests.max(0) as u32,
-            completions: raw.completions.max(0) as u32,
-            reads_answered: raw.reads_answered.clamp(0, 255) as u8,
-            reads_outstanding: raw.reads_outstanding.clamp(0, 255) as u8,
+            requests: raw.max_qp_wr.max(0) as u32,
+            completions: raw.max_cqe.max(0) as u32,
+            reads_answered: raw.max_qp_rd_atom.clamp(0, 255) as u8,
+            reads_outstanding: raw.max_qp_init_rd_atom.clamp(0, 255) as u8,
         };
         // From here on the device is taken down by its drop.
         let port = DevicePort { number: 0, lid: 0, mtu: 0, gid: [0; 16], gid_index: 0 };
@@ -121,10 +121,10 @@ impl RdmaDevice {
         if status != 0 || domain.is_null() {
             return Err(RdmaError::call("asking the device"));
         }
-        if raw.atomics == library::ATOMICS_NONE {
+        if raw.atomic_cap == IBV_ATOMIC_NONE {
             return Err(RdmaError::NoAtomics { device: opened.name.clone() });
         }
-        opened.port = (1..=raw.ports)
+        opened.port = (1..=raw.phys_port_cnt)
             .find_map(|number| opened.active_port(number))
             .ok_or_else(|| RdmaError::NoPort { device: opened.name.clone() })?;
         Ok(opened)
@@ -132,20 +132,22 @@ impl RdmaDevice {
 
     /// The port of this number, if it carries packets and has an address.
     fn active_port(&self, number: u8) -> Option<DevicePort> {
-        let mut raw = library::Port::default();
+        let mut raw = ibv_port_attr::default();
         // SAFETY: the context is open, the structure is ours.
-        let status = unsafe { (self.library.query_port)(self.context, number, &mut raw) };
-        if status != 0 || raw.state != library::PORT_ACTIVE {
+        let status = unsafe { ibv_query_port(self.library, self.context, number, &mut raw) };
+        if status != 0 || raw.state != IBV_PORT_ACTIVE {
             return None;
         }
-        let is_ethernet = raw.link_layer == library::LINK_ETHERNET;
+        let is_ethernet = u32::from(raw.link_layer) == IBV_LINK_LAYER_ETHERNET;
         let folder = format!("/sys/class/infiniband/{}/ports/{number}/gid_attrs/types", self.name);
-        let gids = (0..raw.gids.clamp(0, 255) as u8).filter_map(|index| {
-            let mut gid = [0; 16];
+        let gids = (0..raw.gid_tbl_len.clamp(0, 255) as u8).filter_map(|index| {
+            let mut gid = ibv_gid::default();
             // SAFETY: the context is open, the address is ours.
             let status = unsafe {
-                (self.library.query_gid)(self.context, number, c_int::from(index), &mut gid)
+                self.library.ibv_query_gid(self.context, number, c_int::from(index), &mut gid)
             };
+            // SAFETY: all bytes of an address are its raw form.
+            let gid = unsafe { gid.raw };
             let is_given = status == 0 && gid[8..] != [0; 8];
             let kind = || fs::read_to_string(format!("{folder}/{index}")).unwrap_or_default();
             is_given.then(|| (rank(&gid, kind().trim()), index, gid))
@@ -153,7 +155,7 @@ impl RdmaDevice {
         // Of equals, the first.
         let (_, gid_index, gid) = gids.min_by_key(|(rank, index, _)| (*rank, *index))?;
         let lid = if is_ethernet { 0 } else { raw.lid };
-        Some(DevicePort { number, lid, mtu: raw.mtu, gid, gid_index })
+        Some(DevicePort { number, lid, mtu: raw.active_mtu, gid, gid_index })
     }
 
     /// The name of the device.
@@ -202,9 +204,9 @@ impl Drop for RdmaDevice {
         // SAFETY: whatever stood on the domain held the device, so nothing does any more.
         unsafe {
             if !self.domain.is_null() {
-                (self.library.dealloc_pd)(self.domain);
+                self.library.ibv_dealloc_pd(self.domain);
             }
-            (self.library.close_device)(self.context);
+            self.library.ibv_close_device(self.context);
         }
     }
 }
@@ -213,7 +215,7 @@ impl Drop for RdmaDevice {
 #[derive(Debug)]
 pub(super) struct Registration {
     device: Arc<RdmaDevice>,
-    raw: *mut library::Registration,
+    raw: *mut ibv_mr,
 }
 
 // SAFETY: it is only looked at, and taken down once; the library's calls may come from any thread.
@@ -230,12 +232,12 @@ impl Registration {
         memory: *mut [u8],
         is_region: bool,
     ) -> Result<Self, RdmaError> {
-        let remote = access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+        let remote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
         // Relaxed ordering is not asked for: writes are to be seen in their order.
-        let access = access::LOCAL_WRITE | if is_region { remote } else { 0 };
+        let access = IBV_ACCESS_LOCAL_WRITE | if is_region { remote } else { 0 };
         // SAFETY: the domain stands as long as the device; of the memory, the caller promised.
         let raw = unsafe {
-            (device.library.reg_mr)(device.domain, memory.cast(), memory.len(), access as c_int)
+            device.library.ibv_reg_mr(device.domain, memory.cast(), memory.len(), access as c_int)
         };
         match raw.is_null() {
             true => Err(RdmaError::memory(memory.len())),
@@ -246,20 +248,20 @@ impl Registration {
     /// The key by which the device finds the memory.
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: a registration has the declared form and does not change.
-        unsafe { (*self.raw).local_key }
+        unsafe { (*self.raw).lkey }
     }
 
     /// The key by which peers name the memory.
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { (*self.raw).remote_key }
+        unsafe { (*self.raw).rkey }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: it is registered, and not used again.
-        unsafe { (self.device.library.dereg_mr)(self.raw) };
+        unsafe { self.device.library.ibv_dereg_mr(self.raw) };
     }
 }
 
@@ -267,7 +269,7 @@ impl Drop for Registration {
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     device: Arc<RdmaDevice>,
-    raw: *mut library::CompletionQueue,
+    raw: *mut ibv_cq,
 }
 
 // SAFETY: the library's calls may come from any thread.
@@ -279,7 +281,13 @@ impl CompletionQueue {
         let none = std::ptr::null_mut();
         // SAFETY: the context is open, and neither a name nor a channel is needed.
         let raw = unsafe {
-            (device.library.create_cq)(device.context, capacity as c_int, none, none.cast(), 0)
+            device.library.ibv_create_cq(
+                device.context,
+                capacity as c_int,
+                none,
+                std::ptr::null_mut(),
+                0,
+            )
         };
         match raw.is_null() {
             true => Err(RdmaError::call("making a queue of completions")),
@@ -288,21 +296,16 @@ impl CompletionQueue {
     }
 
     /// Fills in completions and returns their number; none if the device is broken.
-    pub(super) fn poll(&mut self, into: &mut [library::Completion]) -> Option<usize> {
-        // SAFETY: the queue stands, so its context does, whose driver takes as many completions as
-        // there is room for. `&mut self` is the only access to this queue.
-        let count = unsafe {
-            let poll = (*(*self.raw).context).poll;
-            poll(self.raw, into.len() as c_int, into.as_mut_ptr())
-        };
-        usize::try_from(count).ok()
+    pub(super) fn poll(&mut self, into: &mut [ibv_wc]) -> Option<usize> {
+        // SAFETY: the queue stands, and `&mut self` is the only access to it.
+        usize::try_from(unsafe { ibv_poll_cq(self.raw, into) }).ok()
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: it exists, and its owner has dropped its queue pairs before.
-        unsafe { (self.device.library.destroy_cq)(self.raw) };
+        unsafe { self.device.library.ibv_destroy_cq(self.raw) };
     }
 }
 
@@ -310,7 +313,7 @@ impl Drop for CompletionQueue {
 #[derive(Debug)]
 pub(super) struct QueuePair {
     device: Arc<RdmaDevice>,
-    raw: *mut library::QueuePair,
+    raw: *mut ibv_qp,
     /// The number of its first packet.
     first: u32,
     /// Bytes that a request may carry in itself.
@@ -330,36 +333,43 @@ impl QueuePair {
         inline: u32,
     ) -> Result<Self, RdmaError> {
         let first = first_packet()?;
-        let mut plan = library::QueuePairPlan {
-            name: std::ptr::null_mut(),
-            sent: completions.raw,
-            received: completions.raw,
-            shared: std::ptr::null_mut(),
-            capacity: library::Capacity { requests, receives: 1, sges: 1, receive_sges: 1, inline },
-            kind: library::RELIABLE,
-            signals_all: 0,
+        let cap = ibv_qp_cap {
+            max_send_wr: requests,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: inline,
+        };
+        let mut plan = ibv_qp_init_attr {
+            send_cq: completions.raw,
+            recv_cq: completions.raw,
+            cap,
+            qp_type: IBV_QPT_RC,
+            ..Default::default()
         };
         // SAFETY: domain and queue exist, and the plan is ours.
-        let mut raw = unsafe { (device.library.create_qp)(device.domain, &mut plan) };
+        let mut raw = unsafe { device.library.ibv_create_qp(device.domain, &mut plan) };
         if raw.is_null() && inline > 0 {
-            plan.capacity = library::Capacity { inline: 0, requests, ..plan.capacity };
+            plan.cap = ibv_qp_cap { max_inline_data: 0, ..cap };
             // SAFETY: as above.
-            raw = unsafe { (device.library.create_qp)(device.domain, &mut plan) };
+            raw = unsafe { device.library.ibv_create_qp(device.domain, &mut plan) };
         }
         if raw.is_null() {
             return Err(RdmaError::call("making a queue pair"));
         }
         let device = Arc::clone(device);
-        let inline = plan.capacity.inline.min(inline);
+        let inline = plan.cap.max_inline_data.min(inline);
         let mut pair = Self { device, raw, first, inline };
         pair.change(
-            library::QueuePairState {
-                state: state::INITIAL,
-                port: pair.device.port.number,
-                access: access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC,
+            ibv_qp_attr {
+                qp_state: IBV_QPS_INIT,
+                port_num: pair.device.port.number,
+                qp_access_flags: IBV_ACCESS_REMOTE_READ
+                    | IBV_ACCESS_REMOTE_WRITE
+                    | IBV_ACCESS_REMOTE_ATOMIC,
                 ..Default::default()
             },
-            field::STATE | field::PARTITION | field::PORT | field::ACCESS,
+            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
         )?;
         Ok(pair)
     }
@@ -367,7 +377,7 @@ impl QueuePair {
     /// How a peer reaches it.
     fn address(&self) -> QueueAddress {
         // SAFETY: a queue pair has the declared beginning, and keeps its number.
-        QueueAddress { number: unsafe { (*self.raw).number }, first: self.first }
+        QueueAddress { number: unsafe { (*self.raw).qp_num }, first: self.first }
     }
 
     /// Bytes that a request may carry in itself.
@@ -378,58 +388,62 @@ impl QueuePair {
     /// Connects it to one of a peer's queue pairs. The peer's requests are answered from now on.
     pub(super) fn connect(&mut self, peer: &Endpoint, to: QueueAddress) -> Result<(), RdmaError> {
         let (port, limits) = (&self.device.port, self.device.limits);
-        let way = library::AddressHandle {
-            gid: peer.gid,
-            gid_index: port.gid_index,
-            hops: HOPS,
-            lid: peer.lid,
+        let grh = ibv_global_route {
+            dgid: ibv_gid { raw: peer.gid },
+            sgid_index: port.gid_index,
+            hop_limit: HOPS,
+            ..Default::default()
+        };
+        let ah_attr = ibv_ah_attr {
+            grh,
+            dlid: peer.lid,
             // Without a local number the way leads over Ethernet, by global addresses.
             is_global: u8::from(peer.lid == 0),
-            port: port.number,
+            port_num: port.number,
             ..Default::default()
         };
-        let receives = library::QueuePairState {
-            state: state::RECEIVES,
-            mtu: port.mtu.min(peer.mtu.into()),
-            peer: to.number,
-            first_received: to.first,
-            reads_answered: limits.reads_answered.min(peer.reads_outstanding),
-            not_ready_timer: 1,
-            way,
+        let receives = ibv_qp_attr {
+            qp_state: IBV_QPS_RTR,
+            path_mtu: port.mtu.min(peer.mtu.into()),
+            dest_qp_num: to.number,
+            rq_psn: to.first,
+            max_dest_rd_atomic: limits.reads_answered.min(peer.reads_outstanding),
+            min_rnr_timer: 1,
+            ah_attr,
             ..Default::default()
         };
-        let sends = library::QueuePairState {
-            state: state::SENDS,
-            first_sent: self.first,
-            reads_outstanding: limits.reads_outstanding.min(peer.reads_answered),
+        let sends = ibv_qp_attr {
+            qp_state: IBV_QPS_RTS,
+            sq_psn: self.first,
+            max_rd_atomic: limits.reads_outstanding.min(peer.reads_answered),
             timeout: TIMEOUT,
-            retries: RETRIES,
+            retry_cnt: RETRIES,
             ..Default::default()
         };
         self.change(
             receives,
-            field::STATE
-                | field::WAY
-                | field::MTU
-                | field::PEER
-                | field::FIRST_RECEIVED
-                | field::READS_ANSWERED
-                | field::NOT_READY_TIMER,
+            IBV_QP_STATE
+                | IBV_QP_AV
+                | IBV_QP_PATH_MTU
+                | IBV_QP_DEST_QPN
+                | IBV_QP_RQ_PSN
+                | IBV_QP_MAX_DEST_RD_ATOMIC
+                | IBV_QP_MIN_RNR_TIMER,
         )?;
         self.change(
             sends,
-            field::STATE
-                | field::FIRST_SENT
-                | field::READS_ASKED
-                | field::TIMEOUT
-                | field::RETRIES
-                | field::NOT_READY_RETRIES,
+            IBV_QP_STATE
+                | IBV_QP_SQ_PSN
+                | IBV_QP_MAX_QP_RD_ATOMIC
+                | IBV_QP_TIMEOUT
+                | IBV_QP_RETRY_CNT
+                | IBV_QP_RNR_RETRY,
         )
     }
 
-    fn change(&mut self, mut to: library::QueuePairState, fields: c_int) -> Result<(), RdmaError> {
+    fn change(&mut self, mut to: ibv_qp_attr, fields: ibv_qp_attr_mask) -> Result<(), RdmaError> {
         // SAFETY: the queue pair stands, and the state is ours.
-        match unsafe { (self.device.library.modify_qp)(self.raw, &mut to, fields) } {
+        match unsafe { self.device.library.ibv_modify_qp(self.raw, &mut to, fields as c_int) } {
             0 => Ok(()),
             errno => Err(RdmaError::Call { what: "connecting a queue pair", errno }),
         }
@@ -440,13 +454,9 @@ impl QueuePair {
     /// # Safety
     /// The requests and what they point to are as the device's driver wants them, and the memory of
     /// their pieces stays registered until they came to an end or the queue pair is dropped.
-    pub(super) unsafe fn post(&mut self, requests: *mut library::WorkRequest) -> bool {
-        let mut refused = std::ptr::null_mut();
-        // SAFETY: the queue pair stands, so its context does; of the requests, the caller promised.
-        unsafe {
-            let post = (*(*self.raw).context).post;
-            post(self.raw, requests, &mut refused) == 0
-        }
+    pub(super) unsafe fn post(&mut self, requests: *mut ibv_send_wr) -> bool {
+        // SAFETY: the queue pair stands; of the requests, the caller promised.
+        unsafe { ibv_post_send(self.raw, requests) == 0 }
     }
 }
 
@@ -454,7 +464,7 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: it stands, and is not used again. Once this returns, the device has forgotten it:
         // packets for it are dropped, and no memory is written for it.
-        unsafe { (self.device.library.destroy_qp)(self.raw) };
+        unsafe { self.device.library.ibv_destroy_qp(self.raw) };
     }
 }
 

@@ -12,10 +12,10 @@ pub enum RdmaError {
         reason: String,
     },
     /// The library is older than what is needed of it.
-    #[error("no RDMA: libibverbs.so.1 has no {call}; install a newer libibverbs1")]
+    #[error("no RDMA: libibverbs.so.1 lacks a function; install a newer libibverbs1 ({reason})")]
     OldLibrary {
-        /// The missing call.
-        call: &'static str,
+        /// The loader's message, which names the function.
+        reason: String,
     },
     /// There is no such device, or none at all.
     #[error("no RDMA: {}", missing(.name.as_deref()))]

@@ -7,7 +7,7 @@
 use tidegate_onesided::data_node::rnic::{Endpoint, QueueAddress};
 
 use super::device::QueuePair;
-use super::library::{ScatterGatherEntry, WorkRequest, flag};
+use super::ibverbs::{IBV_SEND_SIGNALED, ibv_send_wr, ibv_sge};
 use super::{Lost, RdmaError};
 
 /// Operations in a row that need not say when they are done, at most: what was freed by them is
@@ -45,8 +45,8 @@ pub(super) struct QueuePairRing {
     id_prefix: u64,
     /// The requests for the RNIC. They point to scatter-gather entries and to the next request,
     /// none of which move.
-    requests: Box<[WorkRequest]>,
-    sges: Box<[ScatterGatherEntry]>,
+    requests: Box<[ibv_send_wr]>,
+    sges: Box<[ibv_sge]>,
     waiting: Box<[Waiting]>,
     /// How many operations were done, handed over and taken since the beginning.
     done: u64,
@@ -68,8 +68,8 @@ impl QueuePairRing {
             pair,
             mask: slots as u64 - 1,
             id_prefix: index << NUMBER_BITS,
-            requests: vec![WorkRequest::default(); slots].into(),
-            sges: vec![ScatterGatherEntry::default(); slots].into(),
+            requests: vec![ibv_send_wr::default(); slots].into(),
+            sges: vec![ibv_sge::default(); slots].into(),
             waiting: vec![unused; slots].into(),
             done: 0,
             handed: 0,
@@ -96,11 +96,12 @@ impl QueuePairRing {
     }
 
     /// Takes an operation: its request without its pointers and its number, which are given here.
-    pub(super) fn push(&mut self, waiting: Waiting, sge: ScatterGatherEntry, request: WorkRequest) {
+    pub(super) fn push(&mut self, waiting: Waiting, sge: ibv_sge, request: ibv_send_wr) {
         assert!(self.taken - self.done <= self.mask, "more than there is room for");
         let slot = self.next_slot();
         self.sges[slot] = sge;
-        self.requests[slot] = WorkRequest { id: self.id_prefix | self.taken, count: 1, ..request };
+        self.requests[slot] =
+            ibv_send_wr { wr_id: self.id_prefix | self.taken, num_sge: 1, ..request };
         self.waiting[slot] = waiting;
         self.taken += 1;
     }
@@ -117,7 +118,7 @@ impl QueuePairRing {
         let mut silent = 0;
         // From the last to the first, so that each knows where the next is.
         let (requests, sges) = (self.requests.as_mut_ptr(), self.sges.as_mut_ptr());
-        let mut next: *mut WorkRequest = std::ptr::null_mut();
+        let mut next: *mut ibv_send_wr = std::ptr::null_mut();
         for number in (self.handed..self.taken).rev() {
             let slot = self.slot(number);
             // SAFETY: a place is inside both boxes.
@@ -127,9 +128,9 @@ impl QueuePairRing {
                 || !self.waiting[slot].changes
                 || self.waiting[slot].word.is_some();
             silent = if speaks { 0 } else { silent + 1 };
-            request.flags |= if speaks { flag::SIGNALLED } else { 0 };
+            request.send_flags |= if speaks { IBV_SEND_SIGNALED } else { 0 };
             // SAFETY: as above.
-            (request.next, request.sges) = unsafe { (next, sges.add(slot)) };
+            (request.next, request.sg_list) = unsafe { (next, sges.add(slot)) };
             next = request;
         }
         self.handed = self.taken;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{PAIO, PAPERS, Paper};
+use super::{PAPERS, Paper};
 use crate::experiment::paper::Figure;
 use crate::experiment::recorded;
 use tidegate_console::command_line::Common;
@@ -47,10 +47,7 @@ fn lines() -> Vec<ListedFigure> {
 }
 
 fn of_paper(paper: Paper) -> Vec<ListedFigure> {
-    let mut lines = match paper {
-        Paper::Paio => PAIO.iter().map(|figure| line(paper, figure)).collect::<Vec<_>>(),
-        Paper::Of(set) => set.figures.iter().map(|figure| line(paper, figure)).collect(),
-    };
+    let mut lines: Vec<_> = paper.figures().iter().map(|figure| line(paper, figure)).collect();
     for (figure, verdict) in recorded::verdicts(paper.name()) {
         if let Some(line) = lines.iter_mut().rfind(|line| is_part(figure, line.figure)) {
             *line.recorded.entry(verdict).or_default() += 1;
@@ -59,7 +56,7 @@ fn of_paper(paper: Paper) -> Vec<ListedFigure> {
     lines
 }
 
-fn line<R>(paper: Paper, figure: &Figure<R>) -> ListedFigure {
+fn line(paper: Paper, figure: &Figure<()>) -> ListedFigure {
     let Figure { name, about, worlds, .. } = *figure;
     let worlds = worlds.names();
     ListedFigure {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::{Args, Chosen, PAIO, Paio, Paper, SECONDS};
 use crate::experiment::kept::{self, KeptResult, Origin};
-use crate::experiment::paper::{FigureContext, Run, RunKind};
+use crate::experiment::paper::{FigureContext, Run, RunKind, Worlds};
 use tidegate_console::clock::{Clock, unix_ms};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -141,7 +141,7 @@ pub(super) fn tasks(
 ) -> Result<Vec<FigureTask>, Failure> {
     let (here, mut tasks) = (Origin::here()?, Vec::new());
     let options = options(args);
-    for Chosen { paper, figures } in chosen {
+    for Chosen { paper, figures, .. } in chosen {
         let mut wanted = args.wanted.clone();
         if chosen.len() > 1 {
             wanted.out = wanted.out.map(|out| out.join(paper.name()));
@@ -158,20 +158,20 @@ pub(super) fn tasks(
             Paper::Paio => {
                 for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
                     let options = if one.name == "10" { shared.words() } else { String::new() };
-                    add(one.name, "", one.about, "", &options, TaskWork::Paio(one.repeat));
+                    for (_, repeat) in one.parts(args.world) {
+                        add(one.name, "", one.about, "", &options, TaskWork::Paio(repeat));
+                    }
                 }
             }
             Paper::Of(set) => {
                 for one in set.figures.iter().filter(|figure| figures.contains(&figure.name)) {
-                    let world = |kind| if one.live.is_some() { kind } else { "" };
-                    if args.world != Some(RunKind::Live) || one.live.is_none() {
-                        let world = world(" --world simulated");
-                        add(one.name, "", one.about, world, &options, TaskWork::Set(one.repeat));
-                    }
-                    let live = one.live.filter(|_| args.world != Some(RunKind::Simulated));
-                    if let Some(repeat) = live {
-                        let world = world(" --world live");
-                        add(one.name, "-live", one.about, world, &options, TaskWork::Set(repeat));
+                    for (world, repeat) in one.parts(args.world) {
+                        let (suffix, world) = match (one.worlds, world) {
+                            (Worlds::Both, RunKind::Simulated) => ("", " --world simulated"),
+                            (Worlds::Both, RunKind::Live) => ("-live", " --world live"),
+                            (Worlds::Simulated | Worlds::Live, _) => ("", ""),
+                        };
+                        add(one.name, suffix, one.about, world, &options, TaskWork::Set(repeat));
                     }
                 }
             }
@@ -223,6 +223,28 @@ pub(super) mod tests {
                 "tidegate-lab repro dsfq burst --seed 3",
                 "tidegate-lab repro haechi 9 --world simulated --seed 3",
                 "tidegate-lab repro haechi 9 --world live --seed 3",
+            ]
+        );
+        assert_eq!(
+            commands("repro dsfq 8 10 pshift 5 8"),
+            [
+                "tidegate-lab repro dsfq 8 --world simulated",
+                "tidegate-lab repro dsfq 8 --world live",
+                "tidegate-lab repro dsfq 10",
+                "tidegate-lab repro pshift 5",
+                "tidegate-lab repro pshift 8 --world simulated",
+                "tidegate-lab repro pshift 8 --world live",
+            ]
+        );
+        assert_eq!(
+            commands("repro pshift --world live"),
+            [
+                "tidegate-lab repro pshift 5",
+                "tidegate-lab repro pshift 6",
+                "tidegate-lab repro pshift 7",
+                "tidegate-lab repro pshift 8 --world live",
+                "tidegate-lab repro pshift 9 --world live",
+                "tidegate-lab repro pshift 10 --world live",
             ]
         );
         let demo = "--seconds 60 --directory /var/tmp";

@@ -6,7 +6,7 @@ use tidegate_model::Discipline;
 use tidegate_sim::bricks::DsfqScenario;
 
 use super::judge::{BALANCED, BALANCED_OWED, NEARLY, has_minimum};
-use super::plot::draw;
+use super::plot::{Panel, draw};
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{
     B, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, mean, range, scenario, share,
@@ -17,24 +17,18 @@ use tidegate_console::failure::Failure;
 
 const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
 
+const TITLE: &str = "Equal totals as far as a minimum share allows";
+
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let one = scenario(FIGURE_12)?;
     let two = DsfqScenario { coordinators: 2, ..one.clone() };
     let owed = DsfqScenario { discipline: Discipline::Unified, ..one.clone() };
     let [one, two, owed] = sweep(context, [one, two, owed], &COUNTS)?;
-    let (hybrid, of_hybrid) = live::minimum(context, Discipline::DsfqHybrid)?;
-    let (unified, of_unified) = live::minimum(context, Discipline::Unified)?;
-    let x = "threads of g on B";
-    let mut panels = [
-        one.throughputs("(a) HYBRID-DSFQ, one coordinator", x, LINES),
-        two.throughputs("(b) HYBRID-DSFQ, two coordinators", x, LINES),
-        owed.throughputs("ours: what is cut is owed", x, LINES),
-        hybrid.throughputs("(a) live, B being two nodes", x, LINES),
-        unified.throughputs("ours, live", x, LINES),
+    let panels = [
+        panel(&one, "(a) HYBRID-DSFQ, one coordinator"),
+        panel(&two, "(b) HYBRID-DSFQ, two coordinators"),
+        panel(&owed, "ours: what is cut is owed"),
     ];
-    for panel in &mut panels {
-        panel.levels.push(("a twelfth of A".into(), 6.0 * MINIMUM));
-    }
     let [a, b, ours] = [("12a", &one), ("12b", &two), ("12", &owed)];
     let mut claims = Vec::new();
     for (figure, sweep) in [a, b] {
@@ -45,22 +39,25 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let text = "if what is cut from a delay is owed, totals are equal up to 5 MB/s on B";
     claims.push(balanced(ours, text, (BALANCED_OWED, EQUAL)).ours());
     claims.push(kept(ours).ours());
-    claims.extend([of_hybrid, of_unified]);
-    let picture = draw("Equal totals as far as a minimum share allows", &panels);
+    let table = table(&[("12a", &one), ("12b", &two), ("owed", &owed)], LINES);
+    Ok(FigureResult { claims, table, picture: draw(TITLE, &panels) })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (hybrid, of_hybrid) = live::minimum(context, Discipline::DsfqHybrid)?;
+    let (unified, of_unified) = live::minimum(context, Discipline::Unified)?;
+    let panels = [panel(&hybrid, "(a) live, B being two nodes"), panel(&unified, "ours, live")];
     Ok(FigureResult {
-        claims,
-        table: table(
-            &[
-                ("12a", &one),
-                ("12a, live", &hybrid),
-                ("12b", &two),
-                ("owed", &owed),
-                ("owed, live", &unified),
-            ],
-            LINES,
-        ),
-        picture,
+        claims: vec![of_hybrid, of_unified],
+        table: table(&[("12a, live", &hybrid), ("owed, live", &unified)], LINES),
+        picture: draw(TITLE, &panels),
     })
+}
+
+fn panel(sweep: &Sweep, title: &str) -> Panel {
+    let mut panel = sweep.throughputs(title, "threads of g on B", LINES);
+    panel.levels.push(("a twelfth of A".into(), 6.0 * MINIMUM));
+    panel
 }
 
 fn balanced(

@@ -15,27 +15,33 @@ use tidegate_console::table::Table;
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let counts: Vec<u32> = (0..=20).collect();
     let [sweep] = sweep(context, [scenario(FIGURE_8)?], &counts)?;
-    let (live, of_live) = live::one_node(context)?;
     let knee = knee(&sweep);
+    let claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
+    Ok(FigureResult { claims, table: table(SIMULATED, &sweep), picture: picture(&sweep) })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (sweep, claims) = live::one_node(context)?;
+    let (table, picture) = (table(LIVE, &sweep), picture(&sweep));
+    Ok(FigureResult { claims: claims.into(), table, picture })
+}
+
+fn table(world: &str, sweep: &Sweep) -> Table {
     let mut table = Table::new().left("WORLD").right("THREADS OF g");
     table = table.right("f, MB/s").right("g, MB/s").right("f, ms").right("g, ms");
-    for (world, sweep) in [(SIMULATED, &sweep), (LIVE, &live)] {
-        for (count, outcome) in &sweep.points {
-            let formatted =
-                |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
-            table.row([
-                world.into(),
-                count.to_string().into(),
-                format!("{:.2}", mean(outcome, F, A)).into(),
-                format!("{:.2}", mean(outcome, G, A)).into(),
-                formatted(F).into(),
-                formatted(G).into(),
-            ]);
-        }
+    for (count, outcome) in &sweep.points {
+        let formatted =
+            |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
+        table.row([
+            world.into(),
+            count.to_string().into(),
+            format!("{:.2}", mean(outcome, F, A)).into(),
+            format!("{:.2}", mean(outcome, G, A)).into(),
+            formatted(F).into(),
+            formatted(G).into(),
+        ]);
     }
-    let mut claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
-    claims.extend(of_live);
-    Ok(FigureResult { claims, table, picture: picture(&sweep, &live) })
+    table
 }
 
 fn throughput(sweep: &Sweep, knee: Option<u32>) -> Claim {
@@ -70,19 +76,12 @@ fn latencies(sweep: &Sweep, knee: u32) -> Claim {
     )
 }
 
-fn picture(sweep: &Sweep, live: &Sweep) -> String {
+fn picture(sweep: &Sweep) -> String {
     let x = "threads of g";
-    let lines = &[("f", F, A), ("g", G, A)];
-    let latencies = |title: &str, sweep: &Sweep| {
-        let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
-        let (series, levels) = (vec![line("f", F), line("g", G)], Vec::new());
-        Panel::new(title, [x, "ms"], series).with_levels(levels)
-    };
+    let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
     let panels = [
-        sweep.throughputs("(a) throughput", x, lines),
-        latencies("(b) latency", sweep),
-        live.throughputs("(a) live", x, lines),
-        latencies("(b) live", live),
+        sweep.throughputs("(a) throughput", x, &[("f", F, A), ("g", G, A)]),
+        Panel::new("(b) latency", [x, "ms"], [line("f", F), line("g", G)]),
     ];
     draw("Two streams on one brick, weights one to two", &panels)
 }

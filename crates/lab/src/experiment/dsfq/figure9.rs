@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate_model::Discipline;
 use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
-use super::plot::draw;
+use super::plot::{Panel, draw};
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{A, B, BURST, DsfqRun, F, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, G, equal};
 use super::{fairness, live, mean, mega, run, scenario, source, tenths, thousandths, with};
@@ -25,17 +25,37 @@ const X: &str = "threads of g on B";
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let [small, large] = [scenario(FIGURE_9A)?, scenario(FIGURE_9B)?];
     let [small, large] = sweep(context, [small, large], &COUNTS)?;
-    let (live, of_live) = live::totals(context, 1)?;
     let panels = [
         small.throughputs("(a) files of up to 16 KB, weights one to one", X, LINES),
         large.throughputs("(b) files of up to 1 MB, weights one to four", X, LINES),
-        live.throughputs("(a) live, B being two nodes", X, LINES),
     ];
     Ok(FigureResult {
-        claims: vec![one_to_one(&small), of_live, varies(&small), one_to_four(&large)],
-        table: table(&[("9a", &small), ("9a, live", &live), ("9b", &large)], LINES),
+        claims: vec![one_to_one(&small), varies(&small), one_to_four(&large)],
+        table: table(&[("9a", &small), ("9b", &large)], LINES),
         picture: draw("Totals of two streams that share one brick of two", &panels),
     })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (sweep, claim) = live::totals(context, 1)?;
+    Ok(FigureResult {
+        claims: vec![claim],
+        table: table(&[("9a, live", &sweep)], LINES),
+        picture: draw("Totals of two streams that share one node of three", &[panel(&sweep)]),
+    })
+}
+
+pub(super) fn live_coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (sweep, claim) = live::totals(context, 2)?;
+    Ok(FigureResult {
+        claims: vec![claim],
+        table: table(&[("2, live", &sweep)], LINES),
+        picture: draw("Totals of two streams, with two gateways", &[panel(&sweep)]),
+    })
+}
+
+fn panel(live: &Sweep) -> Panel {
+    live.throughputs("(a) live, B being two nodes", X, LINES)
 }
 
 pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {
@@ -44,11 +64,9 @@ pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Fail
     let [one, two, four] = sweep(context, many(scenario(FIGURE_9A)?), &COUNTS)?;
     let bursts = DsfqScenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
     let bursts = run(context, many(bursts).to_vec())?;
-    let (live, of_live) = live::totals(context, 2)?;
     let panels = [
         two.throughputs("(a) two coordinators", X, LINES),
         four.throughputs("(b) four coordinators", X, LINES),
-        live.throughputs("(a) live, B being two nodes", X, LINES),
     ];
     let through = |figure, sweep: &Sweep, number: &str| {
         let (numbers, within) = fairness(sweep.outcomes());
@@ -67,12 +85,11 @@ pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Fail
     Ok(FigureResult {
         claims: vec![
             through("11a", &two, "two"),
-            of_live,
             through("11b", &four, "four"),
             closer([&one, &two, &four]),
             closer_in_bursts(&bursts),
         ],
-        table: table(&[("1", &one), ("2", &two), ("2, live", &live), ("4", &four)], LINES),
+        table: table(&[("1", &one), ("2", &two), ("4", &four)], LINES),
         picture: draw("Totals of two streams, with more than one coordinator", &panels),
     })
 }

@@ -22,7 +22,7 @@ use tidegate_model::Span;
 use tidegate_console::clock::{Clock, unix_ms};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
-use tidegate_console::output;
+use tidegate_console::output::{self, Paint};
 
 mod loads;
 mod mount;
@@ -60,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) is_short: bool,
     /// Only the acts with these numbers, counted from one; all if it is empty.
     pub(crate) acts: Vec<usize>,
+    /// No colours.
+    pub(crate) plain: bool,
     pub(crate) out: PathBuf,
     pub(crate) json: bool,
 }
@@ -128,7 +130,8 @@ pub(crate) fn run(options: &Options) -> Result<EndToEndOutcome, Failure> {
     let path = options.out.join("end-to-end.html");
     let html = page::render(&results, load);
     fs::write(&path, html).map_err(|error| super::unwritable(&path, error))?;
-    print(&format!("\n{}", report::table(&results)))?;
+    let paint = if options.plain { Paint::none() } else { Paint::stdout() };
+    print(&format!("\n{}", report::table(&results, paint)))?;
     report::sentences(&results).iter().try_for_each(|sentence| print(sentence))?;
     print(&format!("\nTimelines: {}", path.display()))?;
     Ok(EndToEndOutcome { results })

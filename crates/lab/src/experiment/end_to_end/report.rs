@@ -86,7 +86,7 @@ fn missed(score: &ActScore) -> String {
 }
 
 /// A table of all acts.
-pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
+pub(super) fn table(results: &[(ActRecording, ActScore)], paint: Paint) -> String {
     let mut table = Table::new().left("ACT").left("TENANT").left("OF").right("PROMISED");
     table = table.right("HAD").right("LOWEST").right("KEPT").right("DISTURBED").right("P99");
     table = table.left("VERDICT");
@@ -126,7 +126,7 @@ pub(super) fn table(results: &[(ActRecording, ActScore)]) -> String {
             empty(),
         ]);
     }
-    table.render(Paint::stdout(), usize::MAX)
+    table.render(paint, usize::MAX)
 }
 
 /// The contribution of each gate: the promises that were missed with this gate alone off.

@@ -33,7 +33,7 @@ use super::{
     FIGURE_10A, FIGURE_10B, FIGURE_13A, FIGURE_13B, FIGURE_16A, FIGURE_16B, MODES, Number,
 };
 use super::{FigureResult, PAPER, SOUND, by_client, clients, control, mean, mean_of, means};
-use super::{formatted, scenario, table, tenths, total};
+use super::{formatted, scenario, table_in, tenths, total};
 use crate::experiment::paper::{ClaimSource, LIVE, simulate};
 use crate::experiment::quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
@@ -49,6 +49,9 @@ mod tests;
 
 /// By how much live runs are slower than the paper's.
 const SLOWED: u32 = 20;
+
+/// The head of tables: rates are those of the paper's speed.
+const UNIT: &str = "K/s, TIMES 20";
 
 /// Operations that a client keeps under way: of all ten 2 ms of the link's time, so that a client
 /// that is woken up so late leaves no gap, and less than what makes the monitor think that one is
@@ -264,7 +267,7 @@ pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> 
     }
     let runs = run_all(context, plans)?;
     let totals: Vec<f64> = runs.iter().map(|run| total(&run.live.outcome)).collect();
-    let mut table = Table::new().right("CLIENTS").right("LIVE, K/s");
+    let mut table = Table::new().right("CLIENTS").right(UNIT);
     for (count, total) in COUNTS.iter().zip(&totals) {
         table.row([count.to_string().into(), formatted(*total).into()]);
     }
@@ -322,7 +325,7 @@ pub(super) fn demands(context: &FigureContext) -> Result<FigureResult, Failure> 
     let rows: Vec<(String, Vec<f64>)> = rows.collect();
     let panel = by_client("What each client reads", &rows);
     let picture = draw("Demands without control, live", &[panel]);
-    Ok(FigureResult { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table_in(UNIT, &rows), picture })
 }
 
 /// C1 and C2, who are promised most by Zipf's distribution.
@@ -363,7 +366,7 @@ pub(super) fn promises(context: &FigureContext) -> Result<FigureResult, Failure>
     let lines = [rows("9a", RUNS, &uniform), rows("9b", RUNS, &zipf)];
     let panels = [by_client("(a) uniform", &lines[0]), by_client("(b) Zipf", &lines[1])];
     let picture = draw("Nine tenths are promised, live", &panels);
-    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table_in(UNIT, &lines.concat()), picture })
 }
 
 fn every<'a>(some: &[&'a Vec<RunPair>]) -> Vec<&'a RunPair> {
@@ -402,7 +405,7 @@ pub(super) fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     let lines = [rows("uniform", RUNS, &both[0]), rows("Zipf", RUNS, &both[1])];
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
     let picture = draw("Two clients want less, live", &panels);
-    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table_in(UNIT, &lines.concat()), picture })
 }
 
 /// Those who are promised more, and what, in thousands per second.
@@ -438,7 +441,7 @@ pub(super) fn spike(context: &FigureContext) -> Result<FigureResult, Failure> {
     let lines = [rows("burst", RUNS, &burst), rows("constant rate", RUNS, &constant)];
     let panels = [by_client("burst", &lines[0]), by_client("constant rate", &lines[1])];
     let picture = draw("Reservations with a spike, live", &panels);
-    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table_in(UNIT, &lines.concat()), picture })
 }
 
 /// Figure 16: periods before and after others begin to use the link, and how many of them it takes
@@ -464,7 +467,7 @@ pub(super) fn congestion(context: &FigureContext) -> Result<FigureResult, Failur
         }
     }
     let runs = run_all(context, plans)?;
-    let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
+    let mut table = Table::new().left(UNIT).right("BEFORE").right("FIRST AFTER").right("LAST");
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     for (runs, name) in runs.chunks(RUNS.len()).zip(["uniform", "Zipf"]) {
         let course =

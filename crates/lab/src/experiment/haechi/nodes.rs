@@ -95,7 +95,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
             rows.push((format!("{name}, {when}"), means(outcome, periods)));
         }
     }
-    Ok(FigureResult { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table("K/s", &rows), picture })
 }
 
 fn periods(outcome: &OneSidedClusterReport) -> usize {
@@ -124,8 +124,8 @@ pub(super) fn means(outcome: &OneSidedClusterReport, periods: core::ops::Range<u
 }
 
 /// Means of all tenants, and their sums: a line for each run, which has a name.
-pub(super) fn table(rows: &[(String, Vec<f64>)]) -> Table {
-    let mut table = Table::new().left("K/s");
+pub(super) fn table(unit: &'static str, rows: &[(String, Vec<f64>)]) -> Table {
+    let mut table = Table::new().left(unit);
     for name in ["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10"] {
         table = table.right(name);
     }

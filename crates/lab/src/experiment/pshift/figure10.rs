@@ -6,6 +6,7 @@
 use serde_json::json;
 use tidegate_model::Span;
 use tidegate_sim::cluster::ClusterReport;
+use tidegate_sim::scenario::Scenario;
 
 use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back};
@@ -28,13 +29,32 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenario = simulated::scenario(simulated::EXPERIMENT_5)?;
     let mut start = scenario.clone();
     (start.skip, start.periods, start.load.start) = (0, 1, Span::ZERO);
-    let shown = simulated::run_all(context, vec![scenario.clone(), start])?;
-    let lived = live::run(context, &scenario, shown[0].outcome.clone(), Back::File)?;
-    let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
+    let slack = slack(&scenario);
+    let shown = simulated::run_all(context, vec![scenario, start])?;
     let mut claims = claims(&shown[0], SIMULATED, (slack, Quiet::default()));
     claims.push(transient(&shown[1]));
-    let of_live = self::claims(&lived.shown, LIVE, (slack, lived.quiet.clone()));
-    claims.extend(of_live.into_iter().map(|one| one.skipped(lived.missing.as_deref())));
+    let outcome = &shown[0].outcome;
+    let (table, picture) = (table(outcome, SIMULATED), picture(outcome, SIMULATED));
+    Ok(FigureResult { claims, table, picture })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let scenario = simulated::scenario(simulated::EXPERIMENT_5)?;
+    let plan = simulated::run(context, scenario.clone())?.outcome;
+    let lived = live::run(context, &scenario, plan, Back::File)?;
+    let claims = claims(&lived.shown, LIVE, (slack(&scenario), lived.quiet));
+    let claims = claims.into_iter().map(|one| one.skipped(lived.missing.as_deref())).collect();
+    let outcome = &lived.shown.outcome;
+    let (table, picture) = (table(outcome, LIVE), picture(outcome, LIVE));
+    Ok(FigureResult { claims, table, picture })
+}
+
+/// Requests that may be begun in one period and end in the next: each node has its depth of them.
+fn slack(scenario: &Scenario) -> u64 {
+    u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count)
+}
+
+fn table(outcome: &ClusterReport, world: &str) -> Table {
     let mut table = Table::new()
         .left("WORLD")
         .right("PERIOD")
@@ -42,20 +62,17 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         .right("GOT ALL")
         .right("GOT 99 %")
         .right("ABOVE LIMIT");
-    for (outcome, world) in [(&shown[0].outcome, SIMULATED), (&lived.shown.outcome, LIVE)] {
-        for period in 0..outcome.periods() {
-            table.row([
-                world.into(),
-                (period + 1).to_string().into(),
-                outcome.promises.len().to_string().into(),
-                outcome.met(period, 1_000).to_string().into(),
-                outcome.met(period, 990).to_string().into(),
-                outcome.above_limit(period).to_string().into(),
-            ]);
-        }
+    for period in 0..outcome.periods() {
+        table.row([
+            world.into(),
+            (period + 1).to_string().into(),
+            outcome.promises.len().to_string().into(),
+            outcome.met(period, 1_000).to_string().into(),
+            outcome.met(period, 990).to_string().into(),
+            outcome.above_limit(period).to_string().into(),
+        ]);
     }
-    let picture = picture(&shown[0].outcome, &lived.shown.outcome);
-    Ok(FigureResult { claims, table, picture })
+    table
 }
 
 fn claims(shown: &PshiftRun, world: &'static str, (slack, quiet): (u64, Quiet)) -> Vec<Claim> {
@@ -124,8 +141,8 @@ fn above_percent(outcome: &ClusterReport) -> f64 {
     pairs.map(over).fold(0.0, f64::max)
 }
 
-fn picture(simulated: &ClusterReport, lived: &ClusterReport) -> String {
-    let panel = |outcome: &ClusterReport, world: &str, period: usize| {
+fn picture(outcome: &ClusterReport, world: &str) -> String {
+    let panel = |period: usize| {
         let count = outcome.samples.len() / outcome.periods().max(1);
         let samples = &outcome.samples[period * count..(period + 1) * count];
         let stack = |(number, sample): (usize, &Vec<u32>)| {
@@ -148,10 +165,7 @@ fn picture(simulated: &ClusterReport, lived: &ClusterReport) -> String {
             series,
         )
     };
-    let mut panels = Vec::new();
-    for (outcome, world) in [(simulated, SIMULATED), (lived, LIVE)] {
-        panels.extend((0..outcome.periods()).map(|period| panel(outcome, world, period)));
-    }
+    let panels: Vec<Panel> = (0..outcome.periods()).map(panel).collect();
     draw("Operations of 200 tenants on eight nodes with files", &panels)
 }
 

@@ -40,45 +40,55 @@ struct FigureRun<'a> {
     quiet: Quiet,
 }
 
-pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+/// The three runs.
+fn scenarios() -> Result<Vec<Scenario>, Failure> {
     let texts = [
         simulated::EXPERIMENT_3_ROUND_ROBIN,
         simulated::EXPERIMENT_3_RESERVATIONS,
         simulated::EXPERIMENT_3_LIMITS,
     ];
-    let scenarios = texts.into_iter().map(simulated::scenario).collect::<Result<Vec<_>, _>>()?;
+    texts.into_iter().map(simulated::scenario).collect()
+}
+
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let scenarios = scenarios()?;
     let simulated = simulated::run_all(context, scenarios.clone())?;
-    let back = Back::memcached();
-    let mut lived = Vec::new();
-    let scaled: Vec<Scenario> = scenarios.iter().map(|one| live::scaled(one, SCALE)).collect();
-    for scenario in &scaled {
-        let scenario = Scenario { periods: PERIODS, ..scenario.clone() };
-        let plan = simulated::run(context, scenario.clone())?.outcome;
-        lived.push(live::run(context, &scenario, plan, back)?);
-    }
-    let mut claims = Vec::new();
-    let mut table = Table::new()
-        .left("RUN")
-        .left("WORLD")
-        .right("TENANT 1")
-        .right("TENANT 2")
-        .right("TENANT 3")
-        .right("TENANT 4");
+    let (mut claims, mut table) = (Vec::new(), table());
     for (number, (scenario, shown)) in scenarios.iter().zip(&simulated).enumerate() {
         let run = run(shown, scenario, (SIMULATED, 3.0, 0), ("a device model", Quiet::default()));
         claims.push(run.judge(number));
         row(&mut table, number, &run);
     }
-    for (number, (scenario, lived)) in scaled.iter().zip(&lived).enumerate() {
+    let picture = picture(simulated.iter().map(|shown| &shown.outcome), SIMULATED);
+    Ok(FigureResult { claims, table, picture })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (mut claims, mut table, mut outcomes) = (Vec::new(), table(), Vec::new());
+    let back = Back::memcached();
+    for (number, scenario) in scenarios()?.iter().enumerate() {
+        let scenario = Scenario { periods: PERIODS, ..live::scaled(scenario, SCALE) };
+        let plan = simulated::run(context, scenario.clone())?.outcome;
+        let lived = live::run(context, &scenario, plan, back)?;
         // A node has at most its depth begun when a period ends.
         let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
-        let run =
-            run(&lived.shown, scenario, (LIVE, 5.0, slack), (back.name(), lived.quiet.clone()));
+        let run = run(&lived.shown, &scenario, (LIVE, 5.0, slack), (back.name(), lived.quiet));
         claims.push(run.judge(number).skipped(lived.missing.as_deref()));
         row(&mut table, number, &run);
+        outcomes.push(lived.shown.outcome);
     }
-    let picture = picture(&simulated, &lived);
+    let picture = picture(outcomes.iter(), LIVE);
     Ok(FigureResult { claims, table, picture })
+}
+
+fn table() -> Table {
+    Table::new()
+        .left("RUN")
+        .left("WORLD")
+        .right("TENANT 1")
+        .right("TENANT 2")
+        .right("TENANT 3")
+        .right("TENANT 4")
 }
 
 fn run<'a>(
@@ -196,10 +206,8 @@ fn row(table: &mut Table, number: usize, run: &FigureRun<'_>) {
     ]);
 }
 
-fn picture(simulated: &[PshiftRun], lived: &[live::Lived]) -> String {
-    let simulated = simulated.iter().map(|shown| (&shown.outcome, SIMULATED));
-    let runs = simulated.chain(lived.iter().map(|lived| (&lived.shown.outcome, LIVE)));
-    let panel = |(number, (outcome, world)): (usize, (&ClusterReport, &str))| {
+fn picture<'a>(outcomes: impl Iterator<Item = &'a ClusterReport>, world: &str) -> String {
+    let panel = |(title, outcome): (&str, &ClusterReport)| {
         let line = |tenant: usize| {
             let mut sum = 0.0;
             let count = outcome.samples.len() / outcome.periods().max(1);
@@ -214,13 +222,13 @@ fn picture(simulated: &[PshiftRun], lived: &[live::Lived]) -> String {
         let reserved = Some(("reserved".to_owned(), promise.reservation.0 as f64));
         let limit = promise.limit.map(|limit| ("limit".to_owned(), limit.0 as f64));
         Panel::new(
-            format!("{}, {world}", TITLES[number % TITLES.len()]),
+            format!("{title}, {world}"),
             ["seconds", "operations"],
             (0..outcome.promises.len()).map(line),
         )
         .with_levels(reserved.into_iter().chain(limit).collect())
     };
-    let panels: Vec<Panel> = runs.enumerate().map(panel).collect();
+    let panels: Vec<Panel> = TITLES.into_iter().zip(outcomes).map(panel).collect();
     draw("Operations of four tenants on four nodes", &panels)
 }
 

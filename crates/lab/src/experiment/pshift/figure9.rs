@@ -29,32 +29,42 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         simulated::EXPERIMENT_4_200,
     ];
     let scenarios = texts.into_iter().map(simulated::scenario).collect::<Result<Vec<_>, _>>()?;
-    let shown = simulated::run_all(context, scenarios.clone())?;
-    let scaled = live::scaled(&scenarios[3], SCALE);
-    let plan = simulated::run(context, scaled.clone())?.outcome;
-    let lived = live::run(context, &scaled, plan, Back::Memory)?;
+    let shown = simulated::run_all(context, scenarios)?;
     let all_counts: Vec<PeriodCounts> =
         shown.iter().map(|shown| PeriodCounts::of(&shown.outcome)).collect();
-    let mut claims: Vec<Claim> =
-        (0..4).map(|number| claim(number, &shown[number], &all_counts)).collect();
-    claims.push(communication(&lived));
-    let mut table = Table::new()
+    let claims = (0..4).map(|number| claim(number, &shown[number], &all_counts)).collect();
+    let mut table = table();
+    let titles = ["in turn", "pShift", "in turn", "pShift"];
+    for (number, counts) in all_counts.iter().enumerate() {
+        let tenants = shown[number].outcome.promises.len();
+        row(&mut table, (titles[number], SIMULATED, tenants), counts, None);
+    }
+    let panels = [panel(&shown[0].outcome, "(a) in turn"), panel(&shown[1].outcome, "(b) pShift")];
+    let picture = draw("Operations of ten moving tenants in four periods", &panels);
+    Ok(FigureResult { claims, table, picture })
+}
+
+pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let scenario = live::scaled(&simulated::scenario(simulated::EXPERIMENT_4_200)?, SCALE);
+    let plan = simulated::run(context, scenario.clone())?.outcome;
+    let lived = live::run(context, &scenario, plan, Back::Memory)?;
+    let outcome = &lived.shown.outcome;
+    let (mut table, counts) = (table(), PeriodCounts::of(outcome));
+    row(&mut table, ("pShift", LIVE, outcome.promises.len()), &counts, Some(&lived));
+    let panels = [panel(outcome, "pShift, live")];
+    let picture = draw("Operations of 200 moving tenants", &panels);
+    Ok(FigureResult { claims: vec![communication(&lived)], table, picture })
+}
+
+fn table() -> Table {
+    Table::new()
         .left("RUN")
         .left("WORLD")
         .right("TENANTS")
         .right("MET")
         .right("WITHIN LIMIT")
         .right("SAID, BYTES")
-        .right("TAKES");
-    let titles = ["in turn", "pShift", "in turn", "pShift"];
-    for (number, counts) in all_counts.iter().enumerate() {
-        let tenants = shown[number].outcome.promises.len();
-        row(&mut table, (titles[number], SIMULATED, tenants), counts, None);
-    }
-    let tenants = lived.shown.outcome.promises.len();
-    let counts = PeriodCounts::of(&lived.shown.outcome);
-    row(&mut table, ("pShift", LIVE, tenants), &counts, Some(&lived));
-    Ok(FigureResult { claims, table, picture: picture(&shown[0].outcome, &shown[1].outcome) })
+        .right("TAKES")
 }
 
 fn row(
@@ -162,26 +172,20 @@ fn communication(lived: &Lived) -> Claim {
     claim.skipped(lived.missing.as_deref()).disturbed(lived.quiet.disturbance().as_deref())
 }
 
-fn picture(round_robin: &ClusterReport, shifted: &ClusterReport) -> String {
-    let panel = |outcome: &ClusterReport, title: &str| {
-        let bars = |period: usize| {
-            let x_of = |tenant: usize| (tenant + 1) as f64 + period as f64 * 0.15;
-            let served = outcome.served(period).into_iter().enumerate();
-            let points = served.map(|(tenant, served)| (x_of(tenant), served as f64)).collect();
-            // Side by side and not on each other: one line for each tenant and period.
-            Series::line(format!("period {}", period + 1), points)
-        };
-        let promise = &outcome.promises[0];
-        let level =
-            |name: &str, iops: u64| (name.to_owned(), in_period(iops, outcome.period) as f64);
-        let limit = promise.limit.map(|limit| level("limit", limit.0));
-        Panel::new(title, ["tenant", "operations in a period"], (0..outcome.periods()).map(bars))
-            .with_levels(
-                limit.into_iter().chain([level("reserved", promise.reservation.0)]).collect(),
-            )
+fn panel(outcome: &ClusterReport, title: &str) -> Panel {
+    let bars = |period: usize| {
+        let x_of = |tenant: usize| (tenant + 1) as f64 + period as f64 * 0.15;
+        let served = outcome.served(period).into_iter().enumerate();
+        let points = served.map(|(tenant, served)| (x_of(tenant), served as f64)).collect();
+        // Side by side and not on each other: one line for each tenant and period.
+        Series::line(format!("period {}", period + 1), points)
     };
-    let panels = [panel(round_robin, "(a) in turn"), panel(shifted, "(b) pShift")];
-    draw("Operations of ten moving tenants in four periods", &panels)
+    let promise = &outcome.promises[0];
+    let level = |name: &str, iops: u64| (name.to_owned(), in_period(iops, outcome.period) as f64);
+    let limit = promise.limit.map(|limit| level("limit", limit.0));
+    let levels = limit.into_iter().chain([level("reserved", promise.reservation.0)]).collect();
+    Panel::new(title, ["tenant", "operations in a period"], (0..outcome.periods()).map(bars))
+        .with_levels(levels)
 }
 
 #[cfg(test)]

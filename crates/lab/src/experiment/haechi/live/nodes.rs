@@ -46,6 +46,9 @@ use tidegate_console::interrupt::Interrupt;
 /// By how much live runs are slower than the scenario.
 const SLOWED: u32 = 100;
 
+/// The head of the table: rates are those of the scenario's speed.
+const UNIT: &str = "K/s, TIMES 100";
+
 /// Periods that pass before any count, beside those that clients report in part. Shares have
 /// followed what is wanted by then.
 const SKIP: usize = FOLLOWED - CHANGE_PERIOD;
@@ -111,7 +114,7 @@ pub(in super::super) fn repeat(context: &FigureContext) -> Result<FigureResult, 
     }
     let panels = [0, 1].map(|run| panel(RUNS[run].1, &whole(&runs[run].live)));
     let picture = draw("Ten tenants on four data nodes, live", &panels);
-    Ok(FigureResult { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table(UNIT, &rows), picture })
 }
 
 fn periods(outcome: &OneSidedClusterReport) -> usize {
