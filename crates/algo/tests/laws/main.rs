@@ -14,6 +14,7 @@ mod delays;
 mod machine;
 mod minimum;
 mod promises;
+mod removed_slots;
 mod textbook;
 mod theorems;
 mod tokens;
