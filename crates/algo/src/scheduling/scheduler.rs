@@ -130,7 +130,8 @@ use records::Records;
 use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
 pub use words::{
-    Amounts, Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
+    Amounts, Dispatched, Pacing, PeriodGrant, PeriodPart, RequestCost, Slot, SlotCounters,
+    TenantParameters,
 };
 
 mod bytes;

@@ -7,6 +7,7 @@
 //! and time (`cluster`). Those print the measured value beside the promised one:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
+mod changed_periods;
 mod classes;
 mod cluster;
 mod debt;
