@@ -343,12 +343,16 @@ impl Cluster {
 
     /// Brings a policy into force, in the middle of the period; earlier service in it counts.
     pub(crate) fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
-        let is_first = self.plan.revision == 0;
+        let (is_first, period_before) = (self.plan.revision == 0, self.plan.period);
         self.set_plan(revision, policy);
         self.rebuild(policy);
         // A period that is over by the new measure ends now.
         let earliest = Time(now.0.saturating_sub(self.plan.period.0));
         self.period_start = self.period_start.max(earliest);
+        if self.plan.period != period_before && self.period_start > earliest {
+            // Nodes count service beyond a shorter period's tokens as debts.
+            self.accounts.iter_mut().for_each(Accounts::forget_served);
+        }
         if is_first {
             let today = Span(self.setup.day.0.saturating_add(now.0));
             self.period = PeriodNumber(today.0 / self.plan.period.0);

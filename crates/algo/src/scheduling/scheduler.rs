@@ -130,7 +130,8 @@ use records::Records;
 use requests::{QueuedRequest, Requests};
 use state::{Eligibility, TenantState};
 pub use words::{
-    Amounts, Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
+    Amounts, Dispatched, Pacing, PeriodGrant, PeriodPart, RequestCost, Slot, SlotCounters,
+    TenantParameters,
 };
 
 mod bytes;
@@ -445,7 +446,8 @@ impl<J> Scheduler<J> {
         let (discipline, share) = (self.discipline, self.states[index].share());
         let is_unified = discipline == Discipline::Unified;
         let fair = self.fair_queues[Phase::fair(class) as usize].virtual_time;
-        let window = fair - self.past_virtual_times[class][0];
+        // A FIFO's goes back where requests of a removed slot come behind later ones.
+        let window = fair.saturating_sub(self.past_virtual_times[class][0]);
         let mut flow = self.flow(index, class);
         let length = if phase.is_reserved() {
             if is_unified {

@@ -7,6 +7,7 @@
 //! and time (`cluster`). Those print the measured value beside the promised one:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
+mod changed_periods;
 mod classes;
 mod cluster;
 mod debt;
@@ -14,6 +15,7 @@ mod delays;
 mod machine;
 mod minimum;
 mod promises;
+mod removed_slots;
 mod textbook;
 mod theorems;
 mod tokens;

@@ -15,8 +15,9 @@
 //! begin at once with pool tokens only, and promises to other clients stay.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
-//! promised, and the capacity that was learned. One that starts takes the lease, which ends the
-//! work of a former one, and opens a period, which voids all tokens of the former.
+//! promised and which clients have left since, and the capacity that was learned. One that starts
+//! takes the lease, which ends the work of a former one, and opens a period, which voids all tokens
+//! of the former and frees the session slots of clients that had left.
 //!
 //! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
 
@@ -461,7 +462,8 @@ impl<F: RemoteMemory> Monitor<F> {
         early_clients
             .iter()
             .for_each(|(session_slot, limit)| self.account.join(now, session_slot.index(), *limit));
-        if self.doubt(now) || !early_clients.is_empty() {
+        let have_left = self.client_table.take_departures();
+        if self.doubt(now) || have_left || !early_clients.is_empty() {
             self.write_grants();
         }
         let target = self.account.target(now);
@@ -513,8 +515,8 @@ impl<F: RemoteMemory> Monitor<F> {
     }
 
     fn grant(&self, session_slot: &TakenSlot) -> Grant {
-        let TakenSlot { promise, is_void, is_late, .. } = *session_slot;
-        Grant { epoch: self.epoch, is_void, is_late, batch: self.batch(), promise }
+        let TakenSlot { promise, is_void, is_late, is_leaving: has_left, .. } = *session_slot;
+        Grant { epoch: self.epoch, is_void, is_late, has_left, batch: self.batch(), promise }
     }
 
     /// B: small enough that what all have in hand is a small part of a period.

@@ -87,6 +87,9 @@ pub struct Grant {
     /// The period had begun before the client came, so the time of this reading does not determine
     /// its end.
     pub is_late: bool,
+    /// The client has left, and its session slot is free from the next period on. For a monitor
+    /// that takes over: no other can know.
+    pub has_left: bool,
     /// How many pool tokens to take at a time.
     pub batch: u16,
     /// The promise to the client.
@@ -99,7 +102,7 @@ pub const GRANT: usize = 3;
 impl Grant {
     /// As words.
     pub const fn words(&self) -> [u64; GRANT] {
-        let flags = self.is_void as u64 | (self.is_late as u64) << 1;
+        let flags = self.is_void as u64 | (self.is_late as u64) << 1 | (self.has_left as u64) << 2;
         let head = flags << 16 | self.batch as u64;
         let epoch = self.epoch << LOW;
         [
@@ -133,6 +136,7 @@ impl Grant {
             epoch,
             is_void: bits(head, 16, 1) == 1,
             is_late: bits(head, 17, 1) == 1,
+            has_left: bits(head, 18, 1) == 1,
             batch: bits(head, 0, 16) as u16,
             promise: Promise { reservation: bits(reservation, 0, LOW), limit },
         })

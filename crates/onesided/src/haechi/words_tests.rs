@@ -32,7 +32,7 @@ fn golden_words_of_a_pool() {
 
 fn grant() -> Grant {
     let promise = Promise { reservation: 100, limit: 300 };
-    Grant { epoch: 9, is_void: true, is_late: false, batch: 0x1234, promise }
+    Grant { epoch: 9, is_void: true, is_late: false, has_left: false, batch: 0x1234, promise }
 }
 
 #[test]
@@ -41,7 +41,9 @@ fn golden_words_of_a_grant() {
     assert_eq!(grant().words(), words);
     let late = Grant { is_void: false, is_late: true, ..grant() };
     assert_eq!(late.words()[0], 0x0009_0000_0002_1234);
-    for grant in [grant(), late] {
+    let left = Grant { is_void: false, has_left: true, ..grant() };
+    assert_eq!(left.words()[0], 0x0009_0000_0004_1234);
+    for grant in [grant(), late, left] {
         assert_eq!(Grant::read(grant.words(), 0), Some(grant));
     }
 }
@@ -143,7 +145,7 @@ proptest! {
         let epoch = if epoch & 0xffff == 0 { epoch + 1 } else { epoch };
         let known = epoch.saturating_add_signed(ahead).max(1);
         let promise = Promise { reservation, limit };
-        let grant = Grant { epoch, is_void, is_late, batch, promise };
+        let grant = Grant { epoch, is_void, is_late, has_left: is_late, batch, promise };
         prop_assert_eq!(Grant::read(grant.words(), known), Some(grant));
     }
 

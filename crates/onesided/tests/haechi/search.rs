@@ -314,7 +314,8 @@ impl State {
         for (who, reservation) in RESERVED.into_iter().enumerate() {
             let promise = Promise { reservation, limit: u64::MAX };
             let (epoch, is_void) = (self.account.period().epoch, self.void[who]);
-            let grant = Grant { epoch, is_void, is_late: false, batch: BATCH, promise };
+            let grant =
+                Grant { epoch, is_void, is_late: false, has_left: false, batch: BATCH, promise };
             self.grants[who] = grant.words();
         }
     }

@@ -25,7 +25,9 @@ fn words_are_these() {
     assert_eq!(PoolWord::word(0x1_0002, 0), 0x0002_4000_0000_0000);
     assert_eq!(PoolWord::word(2, -1), 0x0002_3FFF_FFFF_FFFF);
     let promise = Promise { reservation: 0x1234, limit: u64::MAX };
-    let grant = Grant { epoch: 0x1_0003, is_void: false, is_late: false, batch: 1000, promise };
+    let epoch = 0x1_0003;
+    let grant =
+        Grant { epoch, is_void: false, is_late: false, has_left: false, batch: 1000, promise };
     assert_eq!(
         grant.words(),
         [0x0003_0000_0000_03E8, 0x0003_0000_0000_1234, 0x0003_FFFF_FFFF_FFFF]
@@ -89,7 +91,7 @@ proptest! {
         limit in prop_oneof![Just(u64::MAX), 0u64..1 << 26],
     ) {
         let promise = Promise { reservation, limit };
-        let grant = Grant { epoch, is_void, is_late, batch, promise };
+        let grant = Grant { epoch, is_void, is_late, has_left: is_late, batch, promise };
         let known = epoch.checked_add_signed(known).unwrap();
         prop_assume!(epoch & 0xFFFF != 0);
         prop_assert_eq!(Grant::read(grant.words(), known), Some(grant));

@@ -119,6 +119,12 @@ impl Accounts {
         self.awake.begin_period(&self.tenants);
     }
 
+    /// Nodes count their service in this period in another way, and will report it anew.
+    pub(super) fn forget_served(&mut self) {
+        let entries = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.entries);
+        entries.for_each(|entry| entry.served = 0);
+    }
+
     /// A node can hold no counts any more.
     pub(super) fn void(&mut self, node: usize) {
         for &(tenant, index) in &self.entries_of[node] {

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_algo::scheduling::dsfq::Bound;
-use tidegate_algo::scheduling::scheduler::{Slot, SlotCounters, TenantParameters};
+use tidegate_algo::scheduling::scheduler::{PeriodPart, Slot, SlotCounters, TenantParameters};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{PeriodNumber, Span, TenantIndex, Time, Waits};
@@ -39,6 +39,10 @@ pub(super) struct PeriodGrants {
     period: Span,
     rounds: u32,
     fallback: Fallback,
+    /// Whether counts have come since the plan, and how long the periods were for which the last
+    /// ones came before it.
+    is_granted: bool,
+    granted_for: Span,
     pub(super) tenants: Vec<Tenant>,
     implied: ImpliedReservations,
     indexes: BTreeMap<String, usize>,
@@ -72,6 +76,8 @@ impl Default for PeriodGrants {
             period: Span::MAX,
             rounds: 1,
             fallback: Fallback::default(),
+            is_granted: false,
+            granted_for: Span::MAX,
             tenants: Vec::new(),
             implied: ImpliedReservations::default(),
             indexes: BTreeMap::new(),
@@ -133,14 +139,12 @@ impl PeriodGrants {
             return false;
         }
         self.plans += 1;
+        if core::mem::take(&mut self.is_granted) {
+            self.granted_for = self.period;
+            self.tenants.iter_mut().for_each(|tenant| tenant.granted = tenant.holds);
+        }
         if period != self.period {
-            // A period that has not begun, or that is too long by now, begins here.
-            let begun = match self.revision {
-                0 => now,
-                _ => Time(self.ends.0.saturating_sub(self.period.0)),
-            };
-            self.ends = begun.after(period).max(now);
-            self.is_fresh = true;
+            self.change_period(now, period, shards);
         }
         if self.revision == 0 {
             shards.change_all(|scheduler| {
@@ -158,6 +162,31 @@ impl PeriodGrants {
         self.implied = ImpliedReservations::new(plan.capacity, plan.tenants.iter());
         self.take_tenants(now, plan.tenants, shards);
         true
+    }
+
+    /// The running period gets another length. A period that is too long by now ends here, and that
+    /// of the first plan begins here.
+    fn change_period<J, T: Threading>(&mut self, now: Time, period: Span, shards: &Shards<J, T>) {
+        let begun = match self.revision {
+            0 => now,
+            _ => Time(self.ends.0.saturating_sub(self.period.0)),
+        };
+        self.ends = begun.after(period).max(now);
+        self.is_fresh = true;
+        if self.revision == 0 {
+            return;
+        }
+        shards.change_all(|scheduler| scheduler.end_at(self.ends));
+        let (length, granted) = (self.ends.since(begun), self.granted_for);
+        if length < granted {
+            let among = self.implied.among();
+            let grants = self.tenants.iter();
+            let grants: Vec<_> = grants
+                .map(|tenant| (tenant.slot, tenant.of_scheduler(&tenant.granted, among)))
+                .collect();
+            let part = PeriodPart { length, granted, is_over: self.ends <= now };
+            shards.cut_all(now, &grants, part);
+        }
     }
 
     /// Whether it is this plan that is in force. A controller that lost its state begins again to
@@ -299,6 +328,7 @@ impl PeriodGrants {
         }
         self.put_in_force(begins, changed, shards);
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
+        self.is_granted |= self.coming.is_some() || self.is_abandoned;
         if self.is_abandoned {
             self.leased = 0;
         }
@@ -412,7 +442,7 @@ impl PeriodGrants {
     }
 
     fn take_present<J, T: Threading>(&mut self, now: Time, grant: &Grant, shards: &Shards<J, T>) {
-        self.serial = grant.serial;
+        (self.serial, self.is_granted) = (grant.serial, true);
         let mut changed = Vec::new();
         if core::mem::take(&mut self.is_abandoned) {
             self.tenants.iter_mut().for_each(|tenant| tenant.holds = tenant.unnamed());

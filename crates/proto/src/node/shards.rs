@@ -11,7 +11,9 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use tidegate_algo::scheduling::device::Device;
-use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, PeriodGrant, Scheduler, Slot};
+use tidegate_algo::scheduling::scheduler::{
+    Dispatched, Pacing, PeriodGrant, PeriodPart, Scheduler, Slot,
+};
 use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
 use tidegate_model::{Discipline, Time};
 
@@ -240,15 +242,30 @@ impl<J, T: Threading> Shards<J, T> {
         (0..self.count()).for_each(|shard| self.change(shard, &mut change));
     }
 
-    /// Sets the counts up to which each slot is served in this period. It takes a shard's lock once
-    /// for [`BATCH`] slots.
+    /// Sets the counts up to which each slot is served in this period.
     pub(super) fn grant_all(&self, now: Time, grants: &[(Slot, SlotGrant)]) {
+        self.change_each(grants, |scheduler, slot, counts| counts.set(scheduler, now, slot));
+    }
+
+    /// Cuts the running period to a part of that for which each slot was granted these counts.
+    pub(super) fn cut_all(&self, now: Time, grants: &[(Slot, SlotGrant)], part: PeriodPart) {
+        self.change_each(grants, |scheduler, slot, counts| {
+            scheduler.cut(now, slot, (counts.units, counts.bytes), part);
+        });
+    }
+
+    /// Calls `change` for each of these slots. It takes a shard's lock once for [`BATCH`] slots.
+    fn change_each(
+        &self,
+        grants: &[(Slot, SlotGrant)],
+        mut change: impl FnMut(&mut Scheduler<J>, Slot, SlotGrant),
+    ) {
         for shard in 0..self.count() {
             let mut here = grants.iter().filter(|(slot, _)| slot.shard() == shard).peekable();
             while here.peek().is_some() {
                 self.change(shard, |scheduler| {
                     for (slot, counts) in here.by_ref().take(BATCH) {
-                        counts.set(scheduler, now, *slot);
+                        change(scheduler, *slot, *counts);
                     }
                 });
             }

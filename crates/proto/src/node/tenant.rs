@@ -60,6 +60,9 @@ pub(super) struct Tenant {
     pub(super) demand: Demand,
     /// The counts in force.
     pub(super) holds: TenantGrant,
+    /// Those in force when the plan before was given up, if some had come since that plan; else
+    /// those of an earlier plan.
+    pub(super) granted: TenantGrant,
     /// The counters when the demand was estimated last.
     seen: SlotCounters,
     mix: Mix,
@@ -120,6 +123,7 @@ impl Tenant {
             first: None,
             coming: TenantGrant::NOTHING,
             holds: TenantGrant::UNLIMITED,
+            granted: TenantGrant::UNLIMITED,
             demand: Demand::default(),
             seen: SlotCounters::default(),
             mix: Mix::default(),
@@ -211,7 +215,12 @@ impl Tenant {
     /// other unit, too: else flushes, which move no bytes, or operations of 32 MiB would go before
     /// every other tenant without an end. `among` is what such reservations imply in each unit.
     pub(super) fn slot_grant(&self, among: &[Implied; 2]) -> SlotGrant {
-        let [mut units, mut bytes] = UNITS.map(|unit| self.holds.of(unit));
+        self.of_scheduler(&self.holds, among)
+    }
+
+    /// The same of counts that were in force.
+    pub(super) fn of_scheduler(&self, counts: &TenantGrant, among: &[Implied; 2]) -> SlotGrant {
+        let [mut units, mut bytes] = UNITS.map(|unit| counts.of(unit));
         if self.is_reserved_elsewhere(Unit::Operations) {
             let reserved = amount(Unit::Bytes, bytes.reserved);
             units.reserved = implied(Unit::Bytes, reserved, among[0]);

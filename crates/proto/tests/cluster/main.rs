@@ -8,6 +8,7 @@ mod hostile;
 mod idle;
 mod large;
 mod paper;
+mod periods;
 mod split;
 
 use tidegate_model::Span;

@@ -180,6 +180,17 @@ impl ClusterTestbed {
         self.counts.served(period, tenant)
     }
 
+    /// Requests of a tenant that all nodes have answered since the testbed was made.
+    ///
+    /// # Panics
+    /// If there is no such tenant.
+    pub fn answered(&self, tenant: &str) -> u64 {
+        let tenant = self.promised.iter().position(|promised| promised.name == tenant);
+        let tenant = tenant.expect("the policy has the tenant");
+        let (nodes, served) = (self.simulation.hosts.len(), &self.simulation.peers.served);
+        served[tenant * nodes..][..nodes].iter().sum()
+    }
+
     /// The events of the controller.
     pub fn events(&self) -> &[Event] {
         self.simulation.journal.as_ref().map_or(&[], |journal| &journal.events)

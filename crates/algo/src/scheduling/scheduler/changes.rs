@@ -8,7 +8,7 @@ use tidegate_model::{Discipline, Time};
 use super::flow::MEDIUM;
 use super::requests::SlotQueue;
 use super::state::TenantState;
-use super::{Scheduler, Slot, TenantParameters};
+use super::{PeriodGrant, PeriodPart, Scheduler, Slot, TenantParameters};
 use crate::scheduling::wrr::SHARING;
 
 impl<J> Scheduler<J> {
@@ -87,6 +87,33 @@ impl<J> Scheduler<J> {
         let TenantState { tokens, waiting, .. } = &mut self.states[Slot::UNATTRIBUTED.index()];
         let left = tokens.counts.reserved.saturating_sub(tokens.served_before());
         tokens.counts.reserved = left.min(*waiting);
+    }
+
+    /// The running period is to end at `until`. Later grants are paced to that.
+    pub const fn end_at(&mut self, until: Time) {
+        self.until = until;
+    }
+
+    /// The running period becomes shorter than the one for which a slot was granted so many units
+    /// and so many bytes: what it used beyond the same part of them is owed, or later reservations
+    /// pay it. If the period is over, the caller is to [`Self::begin`] the next one, and grants no
+    /// more in this one. Without effect where the discipline observes no promises.
+    pub fn cut(
+        &mut self,
+        now: Time,
+        slot: Slot,
+        (units, bytes): (PeriodGrant, Option<PeriodGrant>),
+        part: PeriodPart,
+    ) {
+        let index = self.index(slot);
+        if index == 0 || !self.discipline.observes_promises() {
+            return;
+        }
+        self.states[index].tokens.cut(units, part);
+        if let Some((account, bytes)) = self.byte_account_mut(index).zip(bytes) {
+            account.tokens.cut(bytes, part);
+        }
+        self.settle(now, index);
     }
 
     /// Sets a slot's parameters; they hold from the next dispatch. A removed slot has none.

@@ -9,7 +9,7 @@
 
 use tidegate_model::{Discipline, Span, Time};
 
-use super::words::{Pacing, PeriodGrant};
+use super::words::{Pacing, PeriodGrant, PeriodPart};
 
 #[derive(Clone, Debug)]
 pub(super) struct TokenAccount {
@@ -161,6 +161,26 @@ impl TokenAccount {
         self.ready_at = now;
         self.begin_line(now, until, pacing);
         self.pay(until, pacing);
+    }
+
+    /// The period that runs is shorter than that for which it was granted `counts`, so it may use
+    /// the `part` of them only, and owes what it has used beyond that part: tokens come by rate and
+    /// time, however the period is cut. Reservation tokens used beyond it are later periods'.
+    pub(super) fn cut(&mut self, counts: PeriodGrant, part: PeriodPart) {
+        let reserved = part.of(counts.reserved);
+        self.counts.reserved = self.counts.reserved.min(reserved);
+        let ahead = self.reserved_used.saturating_sub(narrow(reserved));
+        if part.is_over {
+            // The next period begins with what is left to be paid.
+            (self.counts.reserved, self.reserved_used) = (0, ahead);
+        }
+        if counts.allowed == u64::MAX {
+            return;
+        }
+        let allowed = part.of(counts.allowed);
+        self.debt.add(self.served.saturating_sub(allowed));
+        self.served = self.served.min(allowed);
+        self.counts.allowed = self.counts.allowed.min(allowed);
     }
 
     /// Takes other counts for this period.

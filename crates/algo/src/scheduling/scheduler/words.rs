@@ -130,6 +130,25 @@ impl PeriodGrant {
     pub const NOTHING: Self = Self { reserved: 0, allowed: 0 };
 }
 
+/// The part of a period that runs: its length, and that for which counts were granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodPart {
+    /// How long the period is now; shorter than `granted`.
+    pub length: Span,
+    /// How long it was to be.
+    pub granted: Span,
+    /// Whether it is over.
+    pub is_over: bool,
+}
+
+impl PeriodPart {
+    /// The part of a count, rounded down.
+    pub(super) fn of(self, count: u64) -> u64 {
+        let part = u128::from(count) * u128::from(self.length.0);
+        u64::try_from(part / u128::from(self.granted.0.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
 /// The counts of a slot. Only `waiting`, `in_flight` and `served` ever fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotCounters {

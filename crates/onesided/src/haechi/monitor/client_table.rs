@@ -40,7 +40,7 @@ pub(super) struct TakenSlot {
     /// Periods in a row in which it did not use its reservation, of its own will.
     unused: u32,
     has_overstepped: bool,
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
 }
 
 impl TakenSlot {
@@ -74,11 +74,14 @@ impl TakenSlot {
 #[derive(Debug)]
 pub(super) struct ClientTable {
     session_slots: Vec<Option<TakenSlot>>,
+    /// Whether a client has left since grants were written last.
+    has_departures: bool,
 }
 
 impl ClientTable {
     pub(super) fn new(session_slots: u16) -> Self {
-        Self { session_slots: (0..session_slots).map(|_| None).collect() }
+        let session_slots = (0..session_slots).map(|_| None).collect();
+        Self { session_slots, has_departures: false }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -113,9 +116,27 @@ impl ClientTable {
         self.session_slots.iter().map(|taken| taken.as_ref().map(|taken| taken.promise))
     }
 
-    /// Takes over a session slot from the grant of a former monitor.
+    /// Takes over a session slot from the grant of a former monitor. One whose client has left is
+    /// free with the first period.
     pub(super) fn take_over(&mut self, session_slot: SessionSlot, grant: Option<Grant>) {
-        self.session_slots[session_slot.index()] = grant.map(|grant| TakenSlot::new(grant.promise));
+        let taken = |grant: Grant| TakenSlot {
+            is_leaving: grant.has_left,
+            ..TakenSlot::new(grant.promise)
+        };
+        self.session_slots[session_slot.index()] = grant.map(taken);
+    }
+
+    /// Whether a client has left since this was called last.
+    pub(super) fn take_departures(&mut self) -> bool {
+        core::mem::take(&mut self.has_departures)
+    }
+
+    fn depart(&mut self, session_slot: SessionSlot) {
+        if let Some(taken) = self.get_mut(session_slot)
+            && !core::mem::replace(&mut taken.is_leaving, true)
+        {
+            self.has_departures = true;
+        }
     }
 
     pub(super) fn admit(
@@ -191,9 +212,7 @@ impl ClientTable {
     }
 
     pub(super) fn dismiss(&mut self, session_slot: SessionSlot) {
-        if let Some(taken) = self.get_mut(session_slot) {
-            taken.is_leaving = true;
-        }
+        self.depart(session_slot);
     }
 
     /// Whether a client had issued more by the report before than it has had tokens for by this
@@ -207,8 +226,10 @@ impl ClientTable {
         granted: u64,
         window: u32,
     ) -> Option<MonitorEvent> {
+        if report.is_leaving {
+            self.depart(number);
+        }
         let taken = self.get_mut(number)?;
-        taken.is_leaving |= report.is_leaving;
         let own = taken.promise.reservation.saturating_sub(report.residual + report.yielded);
         let in_hand = before.in_hand.min(report.in_hand);
         let pooled = report.obtained.min(granted).saturating_sub(in_hand);

@@ -53,6 +53,30 @@ fn r12_a_second_monitor_stops_the_first() {
     }
 }
 
+/// A client whose connection has ended, and one that has left by itself, have no session slot after
+/// a takeover either: theirs are free at once, and no other client is refused.
+#[test]
+fn r12_slots_of_clients_that_have_left_are_free_after_a_takeover() {
+    for rules in RULES {
+        let mut sim = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000), reserve(1_000)]);
+        sim.run_into_next(percent(20));
+        sim.clients[0].is_stopped = true;
+        sim.monitor.dismiss(SessionSlot(0));
+        sim.clients[1].port.leave();
+        // The node ends before the period does.
+        let epoch = sim.epoch();
+        sim.run(percent(40));
+        assert_eq!((sim.epoch(), sim.monitor.slots().leaving), (epoch, 2), "{rules:?}");
+        let _former = sim.take_over();
+        sim.step();
+        assert_ne!(sim.epoch(), epoch, "its period begins at once");
+        let slots = sim.monitor.slots();
+        assert_eq!((slots.taken, slots.leaving), (1, 0), "{rules:?}");
+        let promise = |slot| sim.monitor.promise(SessionSlot(slot));
+        assert_eq!([0, 1, 2].map(promise), [None, None, Some(reserve(1_000))]);
+    }
+}
+
 /// The former monitor has looked at the pool before, and adds to it after: these tokens belong to
 /// no client, and are taken away again.
 #[test]
