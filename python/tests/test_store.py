@@ -1,6 +1,8 @@
 """A store, with the data node that listens at $TIDEGATE_AT: `python3 -m unittest discover`."""
 
+import copy
 import os
+import pickle
 import threading
 import unittest
 
@@ -52,6 +54,17 @@ class StoreTest(unittest.TestCase):
             (lambda: tidegate.scope(b"a").__enter__(), "context must be str, not bytes"),
         ]:
             self.assertRaisesRegex(TypeError, words, call)
+        for call, words in [
+            (lambda: tidegate.Store(AT, "web\0x"), "tenant must not have a zero byte"),
+            (lambda: tidegate.Store(AT + "\0x", "web"), "at must not have a zero byte"),
+            (lambda: tidegate.Store(AT, "web", parts=-1), "parts must be from 0 to 4294967295"),
+            (lambda: tidegate.Store(AT, "web", locations=1 << 40), "locations must be from 0"),
+            (lambda: tidegate.Store(AT, "web", timeout=0), "timeout must be above 0"),
+            (lambda: tidegate.Store(AT, "web", timeout=float("nan")), "timeout must be above 0"),
+        ]:
+            self.assertRaisesRegex(ValueError, words, call)
+        for copied in [copy.copy, copy.deepcopy, pickle.dumps]:
+            self.assertRaisesRegex(TypeError, "cannot be copied", copied, store)
         self.assertIsNone(store.get(b"nothing"), "the store is as good as before")
 
     def test_who_is_not_let_in_is_told_why(self) -> None:

@@ -130,6 +130,9 @@ _ERRORS: dict[int, type[Error]] = {
     18: Forked,
 }
 
+_TIMEOUT_MAX = 1_000_000_000
+"""Seconds above the longest timeout, some 30 years."""
+
 _BATCH = 64
 """Keys that are looked for in one call of the library."""
 
@@ -298,6 +301,14 @@ class Store:
         for name, number in (("parts", parts), ("locations", locations)):
             if not isinstance(number, int):
                 raise _wrong_type(name, "int", number)
+            if not 0 <= number < 1 << 32:
+                raise ValueError(f"{name} must be from 0 to 4294967295, not {number}")
+        if not 0 < timeout < _TIMEOUT_MAX:
+            raise ValueError(f"timeout must be above 0 and below {_TIMEOUT_MAX} s, not {timeout}")
+        path = os.fsencode(at)
+        for name, word in (("at", path), ("tenant", (tenant or "").encode())):
+            if b"\0" in word:
+                raise ValueError(f"{name} must not have a zero byte")
         self._library = library = _library()
         settings = _Settings(
             size=ctypes.sizeof(_Settings),
@@ -308,10 +319,13 @@ class Store:
             bare=bare,
         )
         handle = ctypes.c_void_p()
-        path = os.fsencode(at)
         if status := library.tidegate_store_open(path, settings, ctypes.byref(handle)):
             _fail(status)
         self._handle = handle.value
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would close the store of the original.
+        raise TypeError("a store cannot be copied or pickled; open another one")
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key; None if it has none."""

@@ -78,7 +78,7 @@ fn an_orderly_end_of_a_stage_is_no_warning() {
 
 /// A supervisor or a shell that stops to read: `tidegate up | head -1`.
 #[test]
-fn a_daemon_goes_on_where_nobody_reads_that_it_is_ready() {
+fn a_daemon_goes_on_where_its_output_is_closed() {
     let bed = Bed::empty();
     let daemon = bed.controller_command();
     let mut shell = std::process::Command::new(tools::need("bash"));

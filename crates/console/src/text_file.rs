@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
 use miette::LabeledSpan;
 use serde::de::IgnoredAny;
 use tidegate_fabric::trusted::{self, Secrecy, TrustProblem};
-use tidegate_model::TextError;
+use tidegate_model::{Bytes, TextError};
 
 use crate::failure::{Code, Failure};
+
+/// The longest file that is read: longer ones are devices and other files, named by mistake.
+const LENGTH_MAX: u64 = 64 << 20;
 
 /// The longest line of which the text is shown, in bytes.
 const LONGEST: usize = 1_000;
@@ -48,7 +51,7 @@ pub fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> 
     let name = path.display().to_string();
     let is_exposed = reader == Reader::Daemon && rustix::process::geteuid().is_root();
     let text = match is_exposed {
-        false => fs::read_to_string(path),
+        false => fs::File::open(path).and_then(read_bounded),
         true => match trusted::read(path, Secrecy::Open) {
             Ok(bytes) => String::from_utf8(bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -64,6 +67,18 @@ pub fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> 
     text.map_err(|error| unreadable(what, &name, &error))
 }
 
+/// All of a text of at most [`LENGTH_MAX`] bytes.
+fn read_bounded(from: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    match from.take(LENGTH_MAX + 1).read_to_string(&mut text)? as u64 > LENGTH_MAX {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is longer than {}", Bytes(LENGTH_MAX)),
+        )),
+        false => Ok(text),
+    }
+}
+
 /// The failure for a `what` that cannot be read.
 pub fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
     let help = match error.kind() {
@@ -71,6 +86,7 @@ pub fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
             "check the path; a policy comes from a file, or from - (stdin)"
         }
         io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::FileTooLarge => "name a file that a person wrote",
         io::ErrorKind::IsADirectory => "name one file in it",
         io::ErrorKind::InvalidData => "it is to be a TOML file, which is text in UTF-8",
         _ => "see whether you may read it",
@@ -190,6 +206,12 @@ mod tests {
 
     fn text_of(failure: &Failure) -> String {
         serde_json::to_string(&failure.to_json()).unwrap()
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let failure = read("policy", Path::new("/dev/zero"), Reader::User).unwrap_err();
+        assert!(text_of(&failure).contains("it is longer than 64MiB"), "{}", text_of(&failure));
     }
 
     #[test]

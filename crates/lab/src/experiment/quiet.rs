@@ -96,7 +96,7 @@ impl Quiet {
 pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
     (disturbed * ONE_IN > all).then(|| {
         format!(
-            "{disturbed} of {all} seconds were disturbed, in which other programs had the processors \
+            "{disturbed} of {all} seconds were disturbed, in which other programs had processors \
              for more than {WAIT_MAX}, or the disk stood still: run it again"
         )
     })

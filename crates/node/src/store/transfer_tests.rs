@@ -68,7 +68,8 @@ fn whole_pages_go_past_the_cache_and_nothing_else_does() {
     }
 }
 
-/// How many pages of a range are in the cache (`cachestat`); none where the kernel is older than 6.5.
+/// How many pages of a range are in the cache (`cachestat`). None where the kernel is older than
+/// 6.5.
 #[allow(unsafe_code, reason = "no library has this call")]
 fn cached_pages(file: &fs::File, from: u64, length: u64) -> Option<u64> {
     let (range, mut counts) = ([from, length], [0_u64; 5]);

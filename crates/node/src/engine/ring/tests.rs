@@ -90,8 +90,8 @@ fn whole_pages_and_broken_ones_arrive_and_are_read_back() {
 }
 
 /// Writes side by side that meet nowhere: whole pages, parts of pages and zeros, in any order,
-/// beside reads. Each byte is that of its last write, and no flush fails: nothing is written through
-/// the cache beside direct writes.
+/// beside reads. Each byte is that of its last write, and no flush fails: nothing is written
+/// through the cache beside direct writes.
 #[test]
 fn parts_of_pages_and_whole_pages_are_written_side_by_side() {
     const LENGTH: usize = 1 << 20;
