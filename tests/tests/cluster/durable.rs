@@ -257,7 +257,7 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
     cluster.up_apart(&["a"], &["db"]);
     let [mut writer, mut other] = [cluster.enter("db"), cluster.enter("db")];
     thin.fill();
-    // Past the kernel's cache, so each fails by itself; what the file system wrote for them is lost.
+    // Past the kernel's cache, so each fails by itself. The file system's own writes are lost.
     for number in 0..40 {
         let error = writer.write(number * (256 << 10) + 100, &[9; 3000]).unwrap_err();
         assert!([EIO, ENOSPC].contains(&error.raw_os_error().unwrap()), "{error}");
