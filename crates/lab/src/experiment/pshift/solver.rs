@@ -242,8 +242,7 @@ pub(super) fn among(context: &FigureContext) -> Result<FigureResult, Failure> {
         }
     }
     let (some, all) = (rows[3].ms[2], rows[3].all_ms);
-    let claims =
-        vec![
+    let claims = vec![
         source("6", took).claim(
             "the 2,000 largest of 10,000 buckets are enough to remove all weak excess that can be, \
              and 500 remove most of it, however reservations are distributed",
@@ -254,6 +253,10 @@ pub(super) fn among(context: &FigureContext) -> Result<FigureResult, Failure> {
             "the more skewed reservations are, the fewer buckets are needed",
             measured.into(),
             skewed(&rows),
+        )
+        .because(
+            "it is so up to s = 1; at s = 2 most of the weak excess can be removed only through \
+             buckets that are not among the 100 largest of their servers",
         ),
         source("6", took).claim(
             "with few buckets it is faster, up to five times",
