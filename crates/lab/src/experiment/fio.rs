@@ -202,15 +202,15 @@ mod tests {
         assert_eq!(
             command_line(&words),
             "--name=I1 '--filename=/var/tmp/a b/I1' --rw=read --bs=1M --direct=1 \
-             --ioengine=psync --numjobs=2 --size=128M --offset_increment=128M \
-             --io_size=3750M --group_reporting=1 --output-format=json \
+             --ioengine=psync --numjobs=5 --size=48M --offset_increment=48M \
+             --io_size=1500M --group_reporting=1 --output-format=json \
              --output=/tmp/I1.json --eta=never"
         );
         let probe = Amount::Time(Span(1500 * Span::MILLISECOND.0));
         let work = FioWork { amount: probe, block: MIB / 4, ..work };
         let words = arguments(work, Path::new("p.json"));
         let line = command_line(&words);
-        assert!(line.contains("--numjobs=4 --size=64M --offset_increment=64M"), "{line}");
+        assert!(line.contains("--numjobs=10 --size=24M --offset_increment=24M"), "{line}");
         assert!(line.contains("--bs=256k"), "{line}");
         assert!(line.contains("--time_based=1 --runtime=1500ms"), "{line}");
     }

@@ -19,9 +19,9 @@ pub(crate) const KEPT_PERMILLE: u64 = 970;
 pub(crate) const SETTLING: Span = Span(2 * Span::SECOND.0);
 
 /// Processes that read for a tenant. They let the gates share a bucket between processes, and are so
-/// many that a tenant asks for its promise also where the disk is slow for a moment: four requests
-/// of 1 MiB at a time are 350 MiB/s as long as each takes at most 11 ms.
-pub(crate) const JOBS: u64 = 4;
+/// many that a tenant asks for its promise also where the disk is slow for a moment: five requests
+/// of 1 MiB at a time are 350 MiB/s as long as each takes at most 14 ms.
+pub(crate) const JOBS: u64 = 5;
 
 /// The size of a request where the disk is fast. Large ones make the disk share evenly between
 /// tenants without control, as a disk does that serves one request of each in turn.
@@ -35,7 +35,7 @@ const BLOCK_MIN: u64 = MIB / 16;
 const BLOCKS_PER_SECOND: u64 = 128;
 
 /// The part of a tenant's file that one of its jobs reads, over and over.
-pub(crate) const REGION: u64 = 64 * MIB;
+pub(crate) const REGION: u64 = 48 * MIB;
 
 /// Name, promise in MiB/s, and epochs of the paper's instances.
 const TENANTS: [(&str, u64, u64); 4] =
