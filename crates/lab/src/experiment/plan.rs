@@ -18,9 +18,9 @@ pub(crate) const KEPT_PERMILLE: u64 = 970;
 /// After a tenant starts or ends, the others get this long to settle before promises count.
 pub(crate) const SETTLING: Span = Span(2 * Span::SECOND.0);
 
-/// Processes that read for a tenant. They let the gates share a bucket between processes, and are so
-/// many that a tenant asks for its promise also where the disk is slow for a moment: five requests
-/// of 1 MiB at a time are 350 MiB/s as long as each takes at most 14 ms.
+/// Processes that read for a tenant. They let the gates share a bucket between processes, and are
+/// so many that a tenant asks for its promise also where the disk is slow for a moment: five
+/// requests of 1 MiB at a time are 350 MiB/s as long as each takes at most 14 ms.
 pub(crate) const JOBS: u64 = 5;
 
 /// The size of a request where the disk is fast. Large ones make the disk share evenly between
