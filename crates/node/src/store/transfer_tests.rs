@@ -99,6 +99,12 @@ fn parts_of_pages_leave_nothing_in_the_cache() {
             job.buffer.to_vec()
         };
         let mut expected = vec![0; 65_536];
+        let file = fs::File::open(&path).unwrap();
+        perform(Command::Write { durable: true }, 0, &expected, 65_536);
+        if cached_pages(&file, base, 65_536).is_none_or(|count| count > 0) {
+            eprintln!("skipped: this file system keeps direct writes in its cache, as tmpfs does");
+            return;
+        }
         for (byte, at, length) in [(1, 0, 65_536), (2, 100, 3), (3, 4_000, 9_000), (4, 8_191, 1)] {
             expected[at..at + length].fill(byte);
             let written = expected[at..at + length].to_vec();
@@ -116,7 +122,6 @@ fn parts_of_pages_leave_nothing_in_the_cache() {
             let found = perform(Command::Read, at as u64, b"", length as u32);
             assert!(found == expected[at..at + length], "{length} at {at}");
         }
-        let file = fs::File::open(&path).unwrap();
         assert_eq!(cached_pages(&file, base, 65_536).unwrap_or(0), 0, "{}", path.display());
     }
 }
