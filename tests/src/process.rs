@@ -1,5 +1,6 @@
 //! Programs that scenarios start: watched, bounded in time, and ended with the scenario.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -76,6 +77,27 @@ impl ProgramOutcome {
         let ours = self.stderr.lines().filter(|line| line.starts_with("tidegate: "));
         ours.map(|line| format!("{line}\n")).collect()
     }
+}
+
+/// `program` with these words, and `inner` behind them: its program, its arguments, its environment
+/// and its folder.
+pub fn around<'a>(
+    program: impl AsRef<OsStr>,
+    words: impl IntoIterator<Item = &'a str>,
+    inner: &Command,
+) -> Command {
+    let mut outer = Command::new(program);
+    outer.args(words).arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    if let Some(folder) = inner.get_current_dir() {
+        outer.current_dir(folder);
+    }
+    outer
 }
 
 /// Runs a program to its end, with nothing on its standard input.

@@ -80,15 +80,10 @@ fn an_orderly_end_of_a_stage_is_no_warning() {
 #[test]
 fn a_daemon_goes_on_where_its_output_is_closed() {
     let bed = Bed::empty();
-    let daemon = bed.controller_command();
-    let mut shell = std::process::Command::new(tools::need("bash"));
     // The reader has ended before the daemon begins.
-    shell.args(["-c", "exec > >(:); wait $!; exec \"$0\" \"$@\""]);
-    shell.arg(daemon.get_program()).args(daemon.get_args()).stdin(Stdio::null());
-    for (name, value) in daemon.get_envs() {
-        value.map(|value| shell.env(name, value));
-    }
-    let mut running = process::spawn(&mut shell);
+    let words = ["-c", "exec > >(:); wait $!; exec \"$0\" \"$@\""];
+    let mut shell = process::around(tools::need("bash"), words, &bed.controller_command());
+    let mut running = process::spawn(shell.stdin(Stdio::null()));
     eventually("a line about it", || running.stderr().contains("standard output is closed"));
     process::run(&mut bed.tidegate(&["status"])).success();
     assert!(running.is_running());

@@ -108,9 +108,9 @@ fn a_directory_without_space_is_named_before_anything_starts() {
     let script = "mount -t tmpfs -o size=4m,mode=0700 none \"$TMPDIR\"; exec \"$@\"";
     for (words, needed) in [(&["demo"][..], 32), (&["demo", "end-to-end", "--short"], 256)] {
         let inner = bed.tidegate_lab(words);
-        let mut command = Command::new(tools::need("unshare"));
-        command.args(["--mount", "sh", "-euc", script, "sh"]).arg(inner.get_program());
-        command.args(inner.get_args()).env("TMPDIR", &small).current_dir(bed.folder());
+        let words = ["--mount", "sh", "-euc", script, "sh"];
+        let mut command = process::around(tools::need("unshare"), words, &inner);
+        command.env("TMPDIR", &small).current_dir(bed.folder());
         let outcome = process::run(command.stdin(Stdio::null())).failure(1);
         let stated = format!("{} (TMPDIR)", small.display());
         let stdout = &outcome.stdout;

@@ -370,13 +370,10 @@ fn control_groups_are_distinguished() {
     );
     let bed = Bed::new(&policy);
     let script = "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null; echo done; read nothing";
-    let mut inner = bed.run_script("", script);
-    let mut command = Command::new("sh");
+    let inner = bed.run_script("", script);
     let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display());
-    command.args(["-euc", &join, "sh"]).arg(inner.get_program()).args(inner.get_args());
-    command.env("TIDEGATE_SOCKET", bed.socket()).current_dir(bed.folder());
+    let mut command = process::around("sh", ["-euc", &join, "sh"], &inner);
     let running = process::spawn(command.stdin(Stdio::piped()));
-    inner.stdin(Stdio::null());
     running.wait_for_output("done");
     bytes_are(&bed, &[("batch", MIB), ("rest", 0)]);
     drop(running);

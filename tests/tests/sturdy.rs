@@ -412,19 +412,15 @@ fn a_stage_that_does_not_read_is_dropped() {
 fn a_full_disk_under_the_store_leaves_the_policy_in_force() {
     let mut bed = Bed::empty();
     let state = bed.subfolder("state");
-    let mut command = bed.controller_command();
     let mount = "mount -t tmpfs -o size=4m,mode=0700 none \"$STATE\" && exec \"$@\"";
-    let mut inside = Command::new(tools::need("unshare"));
-    inside.args(["-m", "sh", "-euc", mount, "sh"]).env("STATE", &state);
+    let words = ["-m", "sh", "-euc", mount, "sh"];
+    let mut inside = process::around(tools::need("unshare"), words, &bed.controller_command());
     let can_mount = ["-m", "sh", "-euc", "mount -t tmpfs none \"$STATE\""];
     let mut attempt = Command::new("unshare");
     if process::run(attempt.args(can_mount).env("STATE", &state)).code != Some(0) {
         return tools::skipped("file systems cannot be mounted here");
     }
-    inside.arg(command.get_program()).args(command.get_args());
-    inside.env("TIDEGATE_SOCKET", bed.socket());
-    command.stdin(Stdio::null());
-    bed.up_with(&mut inside);
+    bed.up_with(inside.env("STATE", &state));
     bed.apply(POLICY).success();
     let mut good = good_stage(&bed);
     others_keep_working(&bed, &mut good);

@@ -337,15 +337,8 @@ fn signals_end_programs_as_ever() {
 fn alarms_ignored_signals_and_limits_of_files_are_the_programs_own() {
     let bed = Bed::new(FREE);
     let wrapped = |wrapper: [&str; 3], program: &[&str]| {
-        let inner = bed.run("free", program[0]);
-        let mut outer = Command::new(wrapper[0]);
-        outer.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => outer.env(name, value),
-                None => outer.env_remove(name),
-            };
-        }
+        let [outer, words @ ..] = wrapper;
+        let mut outer = process::around(outer, words, &bed.run("free", program[0]));
         process::run(outer.args(&program[1..]).current_dir(bed.folder()))
     };
     let ignored = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \

@@ -104,16 +104,8 @@ fn nothing_that_another_user_planted_in_the_state_is_believed() {
 fn what_a_controller_writes_is_its_users_alone() {
     let mut bed = Bed::empty();
     // Whatever the umask lets through.
-    let plain = bed.controller_command();
-    let mut command = Command::new("/bin/sh");
-    command.args(["-euc", "umask 0; exec \"$@\"", "sh"]).arg(plain.get_program());
-    command.args(plain.get_args());
-    for (name, value) in plain.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    let words = ["-euc", "umask 0; exec \"$@\"", "sh"];
+    let mut command = process::around("/bin/sh", words, &bed.controller_command());
     bed.up_with(&mut command);
     bed.apply(POLICY).success();
     let state = bed.path("state");

@@ -28,11 +28,7 @@ impl Interrupt {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let number = usize::try_from(signal).unwrap_or_default();
-            flag::register_usize(signal, Arc::clone(&interrupt.0), number).map_err(
-                |error: io::Error| {
-                    Failure::new(Code::Failure, "cannot listen for signals").cause(error)
-                },
-            )?;
+            flag::register_usize(signal, Arc::clone(&interrupt.0), number).map_err(no_signals)?;
         }
         Ok(interrupt)
     }
@@ -65,6 +61,11 @@ impl Interrupt {
             clock.sleep_until(now.after(POLL_INTERVAL).min(due));
         }
     }
+}
+
+/// The failure of a command that cannot listen for signals.
+pub fn no_signals(error: io::Error) -> Failure {
+    Failure::new(Code::Failure, "cannot listen for signals").cause(error)
 }
 
 #[cfg(test)]

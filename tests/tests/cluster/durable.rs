@@ -403,17 +403,9 @@ fn a_limit_of_file_sizes_ends_no_node() {
     let file = directories(&["a"]) + &volume("db", "oltp", "4MiB", &["a"]);
     let mut cluster = Cluster::new(&file, OPEN);
     cluster.volume(&["create"]).success();
-    let daemon = cluster.command(&[]);
-    let mut shell = std::process::Command::new(tools::need("bash"));
     // In KiB.
-    shell.args(["-c", "ulimit -f 2048; exec \"$0\" \"$@\""]);
-    shell.arg(daemon.get_program()).args(daemon.get_args());
-    for (name, value) in daemon.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
+    let words = ["-c", "ulimit -f 2048; exec \"$0\" \"$@\""];
+    let mut shell = process::around(tools::need("bash"), words, &cluster.command(&[]));
     cluster.bed().up_with(shell.stdin(std::process::Stdio::null()));
     let mut client = cluster.enter("db");
     for length in [4096, 512] {

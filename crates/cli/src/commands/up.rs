@@ -42,6 +42,7 @@ use tidegate_console::clock;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::no_signals;
 use tidegate_console::operator::Operator;
 use tidegate_console::output;
 use tidegate_console::policy_file::PolicyFile;
@@ -298,10 +299,6 @@ fn announce(ready: &str) {
 /// to end the process: one request of a client would end a node.
 fn survive_file_size_limit() -> io::Result<()> {
     flag::register(Signal::XFSZ.as_raw(), Arc::default()).map(drop)
-}
-
-fn no_signals(error: io::Error) -> Failure {
-    Failure::new(Code::Failure, "cannot listen for signals").cause(error)
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.

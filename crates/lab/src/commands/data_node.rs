@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::no_signals;
 use tidegate_console::text_file::Reader;
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster;
@@ -42,8 +43,7 @@ enum PaperRules {
 /// # Errors
 /// If the file has no such data node, or it cannot start.
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, Failure> {
-    let fail = |error| Failure::new(Code::Failure, "cannot listen for signals").cause(error);
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(fail)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(no_signals)?;
     let file = ClusterFile::read(&args.cluster, Reader::User)?;
     let node = file.cluster.data_nodes.into_iter().find(|node| node.name == args.name);
     let node = node.ok_or_else(|| {

@@ -19,6 +19,7 @@ use crate::load::{self, LoadParameters, Progress};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::no_signals;
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
@@ -183,9 +184,7 @@ impl Args {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        flag::register(signal, Arc::clone(&stop)).map_err(|error| {
-            Failure::new(Code::Failure, "cannot listen for signals").cause(error)
-        })?;
+        flag::register(signal, Arc::clone(&stop)).map_err(no_signals)?;
     }
     let plan = args.plan();
     let is_watched = !common.json && io::stderr().is_terminal();

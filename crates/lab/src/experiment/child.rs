@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use tidegate_fabric::tether;
 use tidegate_model::Span;
 
+use super::others::ProcessStat;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -93,7 +95,9 @@ impl Child {
         directory: &Path,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        Self::start_until(start, || socket.exists(), directory, interrupt)
+        // The socket is there before its process listens.
+        let is_listening = || UnixStream::connect(socket).is_ok();
+        Self::start_until(start, is_listening, directory, interrupt)
     }
 
     /// Starts a process, and waits until it listens, as `is_listening` finds out.
@@ -118,13 +122,10 @@ impl Child {
         Ok(child)
     }
 
-    /// Processor time that it has used so far, in microseconds: fields 14 and 15 of its `stat`, in
-    /// ticks of usually ten milliseconds.
+    /// Processor time that it has used so far, in microseconds.
     pub(crate) fn cpu_us(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
-        ticks.sum::<f64>() * 1e6 / rustix::param::clock_ticks_per_second() as f64
+        let ticks = ProcessStat::of(self.pid()).map_or(0, |stat| stat.own);
+        ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64
     }
 
     pub(crate) fn pid(&self) -> u32 {

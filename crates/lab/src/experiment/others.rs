@@ -49,42 +49,46 @@ impl OthersTime {
 fn count() -> Span {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let processes: BTreeMap<u32, Process> = pids
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            Some((pid, Process::read(&stat)?))
-        })
-        .collect();
+    let processes: BTreeMap<u32, ProcessStat> =
+        pids.filter_map(|pid| Some((pid, ProcessStat::of(pid)?))).collect();
     let stolen = fs::read_to_string("/proc/stat").ok().and_then(|stat| stolen(&stat));
     let ticks = foreign(&processes, std::process::id()).saturating_add(stolen.unwrap_or(0));
     let second = rustix::param::clock_ticks_per_second().max(1);
     Span(ticks.saturating_mul(Span::SECOND.0 / second))
 }
 
-/// One process, as its `stat` has it.
+/// One process, as its `stat` has it. Times are on processors, in ticks of usually ten
+/// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Process {
+pub(crate) struct ProcessStat {
     parent: u32,
     is_kernel: bool,
-    /// Its time on processors and that of children that it has waited for, in ticks.
-    ticks: u64,
+    /// Its own time.
+    pub(crate) own: u64,
+    /// That of children that it has waited for.
+    children: u64,
 }
 
-impl Process {
+impl ProcessStat {
+    /// None if there is no such process.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        Self::read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
     fn read(stat: &str) -> Option<Self> {
         // The name before may have spaces and parentheses of its own.
         let (_, after) = stat.rsplit_once(')')?;
         let words: Vec<&str> = after.split_whitespace().collect();
         let number = |index: usize| words.get(index)?.parse::<u64>().ok();
         // utime, stime, cutime and cstime.
-        let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
+        let (own, children) = (number(11)? + number(12)?, number(13)? + number(14)?);
         let parent = words.get(1)?.parse().ok()?;
-        Some(Self { parent, is_kernel: number(6)? & KERNEL_THREAD != 0, ticks })
+        Some(Self { parent, is_kernel: number(6)? & KERNEL_THREAD != 0, own, children })
     }
 }
 
 /// The ticks of all processes but the kernel's, and `own` with all below it.
-fn foreign(processes: &BTreeMap<u32, Process>, own: u32) -> u64 {
+fn foreign(processes: &BTreeMap<u32, ProcessStat>, own: u32) -> u64 {
     let is_own = |pid: u32| {
         // Processes may change while they are read, so a chain may be a circle.
         let mut chain = std::iter::successors(Some(pid), |pid| {
@@ -93,7 +97,7 @@ fn foreign(processes: &BTreeMap<u32, Process>, own: u32) -> u64 {
         chain.by_ref().take(processes.len() + 1).any(|pid| pid == own)
     };
     let foreign = processes.iter().filter(|(pid, process)| !process.is_kernel && !is_own(**pid));
-    foreign.map(|(_, process)| process.ticks).sum()
+    foreign.map(|(_, process)| process.own + process.children).sum()
 }
 
 /// The ticks that the hypervisor took, from `/proc/stat`.
@@ -108,18 +112,18 @@ mod tests {
     #[test]
     fn the_kernels_words_are_understood() {
         let stat = "7 (a) b) S 3 7 7 0 -1 4194560 1 2 3 4 50 6 700 8 20 0 1 0 9\n";
-        let process = Process { parent: 3, is_kernel: false, ticks: 764 };
-        assert_eq!(Process::read(stat), Some(process));
+        let process = ProcessStat { parent: 3, is_kernel: false, own: 56, children: 708 };
+        assert_eq!(ProcessStat::read(stat), Some(process));
         let thread = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 1 2 0 0 20 0 1 0 9\n";
-        assert!(Process::read(thread).unwrap().is_kernel);
-        assert_eq!(Process::read("7 (cut"), None);
+        assert!(ProcessStat::read(thread).unwrap().is_kernel);
+        assert_eq!(ProcessStat::read("7 (cut"), None);
         assert_eq!(stolen("cpu  1 2 3 4 5 6 7 80 9 10\ncpu0 1\n"), Some(80));
         assert_eq!(stolen(""), None);
     }
 
     #[test]
     fn own_load_is_not_others() {
-        let process = |parent, is_kernel, ticks| Process { parent, is_kernel, ticks };
+        let process = |parent, is_kernel, own| ProcessStat { parent, is_kernel, own, children: 0 };
         let mut processes = BTreeMap::from([
             (1, process(0, false, 1)),
             (2, process(0, true, 10)),

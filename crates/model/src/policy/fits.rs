@@ -35,8 +35,8 @@ enum SlotUse {
     Gate(usize, usize),
 }
 
-/// What takes slots in stages, each with the index of its tenant. The gate that times requests is
-/// missing, which is one of all tenants.
+/// All uses of slots in stages, each with the index of its tenant. The gate that times requests is
+/// left out, as all tenants share it.
 fn slots(policy: &Policy) -> impl Iterator<Item = (usize, SlotUse)> {
     let own = policy.tenants.iter().enumerate().flat_map(|(index, tenant)| {
         let gates = policy.buckets(tenant).map(move |_| (index, SlotUse::OwnGate));

@@ -7,7 +7,7 @@ use serde_json::json;
 use tidegate_model::Discipline;
 use tidegate_sim::bricks::{DsfqReport, DsfqScenario};
 
-use super::plot::{Panel, draw};
+use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{A, B, BURST, DsfqRun, F, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, G, equal};
 use super::{fairness, live, mean, mega, run, scenario, source, tenths, thousandths, with};
@@ -37,25 +37,27 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
 }
 
 pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let (sweep, claim) = live::totals(context, 1)?;
-    Ok(FigureResult {
-        claims: vec![claim],
-        table: table(&[("9a, live", &sweep)], LINES),
-        picture: draw("Totals of two streams that share one node of three", &[panel(&sweep)]),
-    })
+    totals(context, 1, "9a, live", "Totals of two streams that share one node of three")
 }
 
 pub(super) fn live_coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let (sweep, claim) = live::totals(context, 2)?;
-    Ok(FigureResult {
-        claims: vec![claim],
-        table: table(&[("2, live", &sweep)], LINES),
-        picture: draw("Totals of two streams, with two gateways", &[panel(&sweep)]),
-    })
+    totals(context, 2, "2, live", "Totals of two streams, with two gateways")
 }
 
-fn panel(live: &Sweep) -> Panel {
-    live.throughputs("(a) live, B being two nodes", X, LINES)
+/// The live run through so many gateways, as `row` of its table and below `title`.
+fn totals(
+    context: &FigureContext,
+    gateways: u16,
+    row: &str,
+    title: &str,
+) -> Result<FigureResult, Failure> {
+    let (sweep, claim) = live::totals(context, gateways)?;
+    let panel = sweep.throughputs("(a) live, B being two nodes", X, LINES);
+    Ok(FigureResult {
+        claims: vec![claim],
+        table: table(&[(row, &sweep)], LINES),
+        picture: draw(title, &[panel]),
+    })
 }
 
 pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {

@@ -91,7 +91,7 @@ impl Mount {
             arguments: vec![mount.folder.clone().into(), uri.into()],
             ..Start::default()
         };
-        mount.fuse = Some(Child::start_listening(&start, &file, scratch.path(), interrupt)?);
+        mount.fuse = Some(Child::start_until(&start, || file.exists(), scratch.path(), interrupt)?);
         let device = LoopDevice::attach(&file);
         interrupt.check()?;
         let device = mount.device.insert(device?).path().to_owned();

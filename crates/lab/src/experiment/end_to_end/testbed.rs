@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -109,9 +108,7 @@ impl Testbed {
             arguments: words.into_iter().chain([socket.clone().into()]).collect(),
             ..Start::default()
         };
-        // It binds the socket before it listens there.
-        let is_listening = || UnixStream::connect(&socket).is_ok();
-        let memcached = Child::start_until(&start, is_listening, scratch.path(), &interrupt)?;
+        let memcached = Child::start_listening(&start, &socket, scratch.path(), &interrupt)?;
         for node in plan::NODES {
             fs::create_dir(scratch.join(node)).map_err(|error| {
                 Failure::new(Code::Failure, "cannot make a node's folder").cause(error)

@@ -6,7 +6,6 @@
 use serde_json::json;
 use tidegate_model::Span;
 use tidegate_sim::cluster::ClusterReport;
-use tidegate_sim::scenario::Scenario;
 
 use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back};
@@ -29,7 +28,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenario = simulated::scenario(simulated::EXPERIMENT_5)?;
     let mut start = scenario.clone();
     (start.skip, start.periods, start.load.start) = (0, 1, Span::ZERO);
-    let slack = slack(&scenario);
+    let slack = simulated::slack(&scenario);
     let shown = simulated::run_all(context, vec![scenario, start])?;
     let mut claims = claims(&shown[0], SIMULATED, (slack, Quiet::default()));
     claims.push(transient(&shown[1]));
@@ -42,16 +41,11 @@ pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenario = simulated::scenario(simulated::EXPERIMENT_5)?;
     let plan = simulated::run(context, scenario.clone())?.outcome;
     let lived = live::run(context, &scenario, plan, Back::File)?;
-    let claims = claims(&lived.shown, LIVE, (slack(&scenario), lived.quiet));
+    let claims = claims(&lived.shown, LIVE, (simulated::slack(&scenario), lived.quiet));
     let claims = claims.into_iter().map(|one| one.skipped(lived.missing.as_deref())).collect();
     let outcome = &lived.shown.outcome;
     let (table, picture) = (table(outcome, LIVE), picture(outcome, LIVE));
     Ok(FigureResult { claims, table, picture })
-}
-
-/// Requests that may be begun in one period and end in the next: each node has its depth of them.
-fn slack(scenario: &Scenario) -> u64 {
-    u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count)
 }
 
 fn table(outcome: &ClusterReport, world: &str) -> Table {

@@ -70,8 +70,7 @@ pub(super) fn live(context: &FigureContext) -> Result<FigureResult, Failure> {
         let scenario = Scenario { periods: PERIODS, ..live::scaled(scenario, SCALE) };
         let plan = simulated::run(context, scenario.clone())?.outcome;
         let lived = live::run(context, &scenario, plan, back)?;
-        // A node has at most its depth begun when a period ends.
-        let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
+        let slack = simulated::slack(&scenario);
         let run = run(&lived.shown, &scenario, (LIVE, 5.0, slack), (back.name(), lived.quiet));
         claims.push(run.judge(number).skipped(lived.missing.as_deref()));
         row(&mut table, number, &run);

@@ -21,6 +21,11 @@ scenarios! {
     EXPERIMENT_5 = "experiment-5";
 }
 
+/// Requests that may be begun in one period and end in the next: each node has its depth of them.
+pub(super) fn slack(scenario: &Scenario) -> u64 {
+    u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count)
+}
+
 pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
