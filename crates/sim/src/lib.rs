@@ -22,8 +22,9 @@
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`one_sided`]: clients that read a data node's memory through NICs, the setting of
 //!   the Haechi paper.
+//! - [`stages`]: programs with their stages on several hosts, under one controller.
 //! - [`simulation`]: a controller and its peers, and all that goes wrong between them; clusters,
-//!   bricks and data nodes are kinds of it.
+//!   bricks, data nodes and stages are kinds of it.
 //! - [`seeds`]: simulations under faults, each from one number, and what must hold in all of them.
 //!
 //! ```
@@ -86,7 +87,7 @@ pub mod rng;
 pub mod scenario;
 pub mod seeds;
 pub mod simulation;
-mod stages;
+pub mod stages;
 pub mod time;
 pub mod trace;
 mod trial;

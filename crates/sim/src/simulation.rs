@@ -232,6 +232,14 @@ impl<K: Peers> Simulation<K> {
         }
     }
 
+    /// Adds a peer whose link behaves like this, and returns its number. Its process does not run
+    /// yet.
+    pub(crate) fn add_peer(&mut self, seed: u64, link: &Conduct) -> u16 {
+        let peer = self.hosts.len() as u16;
+        self.hosts.push(Host::new(seed, link, peer.into()));
+        peer
+    }
+
     /// An event of the load or of a device is to happen at this time.
     pub(crate) fn plan(&mut self, at: Picoseconds, event: K::Event) {
         self.agenda.plan(at, event);

@@ -11,11 +11,15 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{Policy, Span, Time};
 use tidegate_proto::controller::{Controller, FromPeer, Outstanding, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
-    ChannelReport, FromStage, GateReport, Hello, StageInfo, StageReport,
+    ChannelReport, FromStage, GateReport, Hello, StageInfo, StageReport, VERSION,
 };
 use tidegate_proto::stage::{Machine, Output};
 
 use crate::simulation::{Fault, Peers, Process, Simulation};
+
+mod testbed;
+
+pub use testbed::{ProgramId, StageTestbed};
 
 /// Hosts at most; more programs share them.
 const HOSTS: u16 = 8;
@@ -32,6 +36,8 @@ pub(crate) struct SimProgram {
     counted: Time,
     pub(crate) bytes: u64,
     waited: Span,
+    /// The hello of a hostile program, which says what is not so.
+    claims: Option<StageInfo>,
     messages: VecDeque<FromStage>,
     /// Whether the machine wants its connection closed.
     hangs_up: bool,
@@ -79,7 +85,7 @@ impl SimProgram {
     }
 
     fn report(&self, now: Time, round: u64) -> StageReport {
-        let name = tenant(self.tenant);
+        let name = self.machine.info().tenant.clone();
         let gate = GateReport {
             name: format!("{name}:bandwidth"),
             waited_ns: self.waited.0,
@@ -103,14 +109,12 @@ impl SimProgram {
     }
 }
 
-/// The name of the tenant of this number.
-pub(crate) fn tenant(number: usize) -> String {
-    format!("t{number}")
-}
-
 impl Process for SimProgram {
     fn hello(&self, now: Time) -> Hello {
-        self.machine.hello(now)
+        match &self.claims {
+            Some(info) => Hello::Stage { version: VERSION, info: info.clone() },
+            None => self.machine.hello(now),
+        }
     }
 
     fn on_connected(&mut self, now: Time) {
@@ -159,7 +163,7 @@ pub(crate) struct Programs {
     pub(crate) applied: u16,
     /// The state for the next controller.
     pub(crate) outstanding: Outstanding,
-    /// The tenant and the demand of each host's program.
+    /// The tenant of each host's program, by its index in the first policy, and its demand.
     pub(crate) hosts: Vec<(usize, u64)>,
     /// The most that was in force at once, when and at which hosts.
     pub(crate) most: (u64, Time, Vec<u64>),
@@ -207,7 +211,7 @@ impl Peers for Programs {
     fn process(&self, now: Time, peer: u16, incarnation: u32) -> SimProgram {
         let (number, wants) = self.hosts[usize::from(peer)];
         let info = StageInfo {
-            tenant: tenant(number),
+            tenant: self.policies[0].tenants[number].name.clone(),
             pid: u32::from(peer) << 16 | incarnation,
             host: format!("host{}", peer % HOSTS),
             ..StageInfo::default()
@@ -219,6 +223,7 @@ impl Peers for Programs {
             counted: now,
             bytes: 0,
             waited: Span::ZERO,
+            claims: None,
             messages: VecDeque::new(),
             hangs_up: false,
         }

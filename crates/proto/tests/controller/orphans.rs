@@ -114,17 +114,17 @@ fn a_disconnect_message_leaves_no_orphan() {
 #[test]
 fn a_stopped_supervisor_keeps_its_safe_share_and_has_all_of_it_again_when_it_returns() {
     let (mut world, [one, two]) = two(POLICY);
-    let (pid, stage) = (world.stage(one).pid, world.stage(one).id);
-    world.stage(one).is_deaf = true;
+    let mut stopped = world.stages.remove(&one).unwrap();
+    let stage = stopped.id;
     world.run(Span(1_500 * MS));
     assert!(world.stage(two).rate_mib() <= 31, "its segment has its rates");
     world.run(Span(2_000 * MS));
     assert_eq!(world.closed, [one], "it would learn in vain what it may use");
     assert_eq!(world.stage(two).rate_mib(), 60);
     assert_eq!(orphan(&world), Some(stage));
-    let info = StageInfo { tenant: "oltp".into(), pid, stage, revision: 1, ..StageInfo::default() };
-    let one = world.hello(VERSION, 1_000, info);
-    world.stage(one).wants = 200 * MIB;
+    // Its segment has gone over to the safe rates.
+    stopped.rates = stopped.safe.clone();
+    let one = world.rejoin(stopped, Span::ZERO);
     world.run(Span(500 * MS));
     let rates = [one, two].map(|stage| world.stage(stage).rate_mib());
     assert!(rates[0] >= 69 && rates[0] + rates[1] <= 100, "{rates:?}");

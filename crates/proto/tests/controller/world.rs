@@ -7,9 +7,7 @@ use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::controller::{
-    ConnectionId, Controller, FromPeer, Output, Outstanding, Peer, Setup, ToPeer,
-};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Held, HeldBucket, Hello,
     Housekeeping, Rule, RuleError, StageInfo, StageReport, ToStage, VERSION,
@@ -161,10 +159,6 @@ pub(crate) struct ControllerTestbed {
     pub(crate) controller: Controller,
     pub(crate) stages: BTreeMap<ConnectionId, Fake>,
     pub(crate) events: Vec<Event>,
-    /// The state for the next controller.
-    pub(crate) outstanding: Outstanding,
-    /// Whether stages that say hello are on other hosts.
-    pub(crate) is_remote: bool,
     /// Whether stages that say hello are of this machine, and their segments can be seen.
     pub(crate) is_watched: bool,
     /// Connections that the controller closed.
@@ -180,8 +174,6 @@ impl ControllerTestbed {
             controller: Controller::new(Time::ZERO, Setup::default(), policy),
             stages: BTreeMap::new(),
             events: Vec::new(),
-            outstanding: Outstanding::default(),
-            is_remote: false,
             is_watched: false,
             closed: Vec::new(),
             last: 0,
@@ -211,9 +203,7 @@ impl ControllerTestbed {
             ..Fake::default()
         };
         self.stages.insert(connection, fake);
-        let certificate = self.is_remote.then(|| [String::from("ann")].into());
-        let is_watched = self.is_watched;
-        let peer = Peer { uid, pid, certificate, is_watched, ..Peer::default() };
+        let peer = Peer { uid, pid, is_watched: self.is_watched, ..Peer::default() };
         self.controller.on_hello(self.now, connection, peer, Hello::Stage { version, info });
         self.settle();
         connection
@@ -226,16 +216,7 @@ impl ControllerTestbed {
         self.settle();
     }
 
-    /// The controller ends without a word and starts again. All stages lose their connections, and
-    /// what each had is returned, by its connection.
-    pub(crate) fn restart(&mut self) -> BTreeMap<ConnectionId, Fake> {
-        let policy = self.controller.policy().map(|(revision, policy)| (revision, policy.clone()));
-        let setup = Setup { outstanding: self.outstanding.clone(), ..Setup::default() };
-        self.controller = Controller::new(self.now, setup, policy);
-        std::mem::take(&mut self.stages)
-    }
-
-    /// A stage connects to a controller that has started anew, and says what it has.
+    /// A stage connects again, and says what it has.
     pub(crate) fn rejoin(&mut self, stage: Fake, lease: Span) -> ConnectionId {
         let bucket = |(gate, rate): (&String, &Throughput)| {
             let safe = stage.safe[gate];
@@ -277,7 +258,7 @@ impl ControllerTestbed {
                     self.closed.push(connection);
                 }
                 Output::Event(event) => self.events.push(event),
-                Output::Remember(outstanding) => self.outstanding = outstanding,
+                Output::Remember(_) => {}
             }
         }
     }

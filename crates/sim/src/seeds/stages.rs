@@ -18,7 +18,7 @@ use super::nodes;
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::simulation::Fault;
-use crate::stages::{Programs, StageEvent, StageSim, tenant};
+use crate::stages::{Programs, StageEvent, StageSim};
 use crate::time::Picoseconds;
 use crate::trial::{INSPECTIONS, Inspection, Phases, Trial};
 
@@ -127,6 +127,11 @@ impl StageTrial {
         }
         Ok(())
     }
+}
+
+/// The name of the tenant of this number.
+fn tenant(number: usize) -> String {
+    format!("t{number}")
 }
 
 /// The policies of a run, and the reservations of the last one.

@@ -2,7 +2,7 @@
 
 use tidegate_model::Policy;
 
-use super::{HOSTS, Programs, StageEvent, StageSim, tenant};
+use super::{HOSTS, Programs, StageEvent, StageSim};
 use crate::link::Conduct;
 use crate::time::Picoseconds;
 
@@ -106,7 +106,7 @@ fn shares_of_fifty_programs_on_eight_hosts_follow_demand_within_two_intervals() 
             let programs = (0..STAGES).filter(|program| usize::from(program % TENANTS) == index);
             let wanted: u64 = programs.map(|program| wants(number, program)).sum();
             let (got, want) = (after[index] - before[index], wanted.min(reserved));
-            assert!(got * 100 >= want * 98, "{} got {got} of {want}", tenant(index));
+            assert!(got * 100 >= want * 98, "t{index} got {got} of {want}");
         }
     }
     assert!(!is_late, "{table}");
