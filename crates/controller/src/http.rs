@@ -319,9 +319,9 @@ async fn put_policy(
         Ok(applied) => json(StatusCode::OK, &applied),
         Err(error) => {
             let status = match &error {
-                ApplyError::Invalid { .. } | ApplyError::Refused { .. } => {
-                    StatusCode::UNPROCESSABLE_ENTITY
-                }
+                ApplyError::Empty { .. }
+                | ApplyError::Invalid { .. }
+                | ApplyError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
                 ApplyError::Put(error) => unstored(error),
                 ApplyError::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
             };

@@ -32,6 +32,9 @@ pub(crate) struct ApplyOrder {
 /// Why a policy was not applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
+    /// No operator means to take every tenant's promise away with a file that was cut short.
+    #[error("{from}: the policy is empty; a policy without tenants has at least a comment")]
+    Empty { from: String },
     #[error("{from}: {error}")]
     Invalid { from: String, error: PolicyError },
     #[error("{from}: {error}")]
@@ -49,7 +52,7 @@ impl ApplyError {
     /// Its exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Invalid { .. } => 3,
+            Self::Empty { .. } | Self::Invalid { .. } => 3,
             Self::Refused { .. } => 4,
             Self::Put(_) | Self::Stopping(_) => 1,
         }
@@ -120,6 +123,9 @@ impl Register {
     /// before any stage receives it.
     pub(crate) async fn apply(&self, order: ApplyOrder) -> Result<Applied, ApplyError> {
         let from = order.source.clone();
+        if order.text.trim().is_empty() {
+            return Err(ApplyError::Empty { from });
+        }
         let policy = Policy::parse(&order.text)
             .map_err(|error| ApplyError::Invalid { from: from.clone(), error })?;
         if let Err(refusals) = admission::admit(&policy, self.cluster.as_ref())

@@ -28,7 +28,12 @@ fn only_the_token_changes_the_policy() {
     let applied: Applied = serde_json::from_str(&body).unwrap();
     assert_eq!((applied.revision, applied.dry_run, applied.changes.len()), (0, true, 2));
     assert_eq!(put("", POLICY).0, 200);
-    assert_eq!(put("?expect=9", "").0, 409);
+    assert_eq!(put("?expect=9", POLICY).0, 409);
+    for empty in ["", " \n"] {
+        let (status, _, body) = put("", empty);
+        assert_eq!(status, 422, "{body}");
+        assert!(body.starts_with("{\"code\":3,") && body.contains("is empty"), "{body}");
+    }
     assert_eq!(put("", "budget = 7").0, 422);
     for wrong in ["?expect=soon", "?dryrun=true", "?expect=1&force=true"] {
         let (status, _, body) = put(wrong, &POLICY.replace("oltp", "other"));
