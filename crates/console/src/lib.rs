@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod amounts;
 pub mod certificate;
 pub mod cluster_file;
 pub mod command_line;
@@ -23,3 +22,4 @@ mod terminal;
 pub mod text_file;
 
 pub use tidegate_fabric::clock;
+pub use tidegate_model::amounts;

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod amounts;
 pub mod cluster;
 pub mod conditions;
 pub mod cost;

@@ -36,9 +36,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
-use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{GateKind, Tenant};
-use tidegate_model::{Event, GatewayId, NodeId, Policy, Span, Time, Waits};
+use tidegate_model::{Event, GatewayId, NodeId, Policy, Span, Time, Waits, amounts};
 
 use crate::message::cluster::{ToNode, UNITS};
 pub use crate::message::counts as message;
@@ -145,12 +144,12 @@ impl TenantParameters {
     fn of(policy: &Policy, tenant: &Tenant) -> Self {
         let mut other_limits = Vec::new();
         if policy.resource_at(GateKind::Node).is_some() {
-            other_limits.extend(tenant.limit.bandwidth.map(|rate| format!("{rate}")));
+            other_limits.extend(tenant.limit.bandwidth.map(|rate| amounts::bandwidth(rate.0)));
             let group = policy.group_of(tenant);
             for unit in UNITS {
                 let limit = group.and_then(|group| Some((group, group.promise.limit.get(unit)?)));
                 other_limits.extend(limit.map(|(group, limit)| {
-                    format!("{} of group {}", Throughput::new(unit, limit), group.name)
+                    format!("{} of group {}", amounts::rate(unit, limit), group.name)
                 }));
             }
         }

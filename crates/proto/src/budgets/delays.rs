@@ -14,10 +14,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::gate::Unit;
 use tidegate_model::policy::{GateKind, Resource};
 use tidegate_model::text::listed;
-use tidegate_model::{Policy, Span, Time};
+use tidegate_model::{Policy, Span, Time, amounts};
 
 use super::distribute::in_force;
 use super::rules::tenant_id;
@@ -146,16 +146,16 @@ impl StageCase<'_> {
             let why = "it had a limit until the policy was changed".into();
             return (why, "nothing has to: the policy in force has no limit for it".into());
         };
-        let (mean, limit_text) = (self.mean(unit), Throughput::new(unit, limit));
+        let (mean, limit_text) = (self.mean(unit), amounts::rate(unit, limit));
         let had = self.had(unit).max(mean);
         if permille(had, limit) >= USED_UP_PERMILLE {
-            let had = readable(unit, had);
+            let had = amounts::rate(unit, had);
             let why = format!("its limit of {limit_text} is used up: it had {had}");
             return (why, "raise the limit; it asks for more than that".into());
         }
         let mean = match mean {
-            0 => format!("less than {}", Throughput::new(unit, 1)),
-            mean => readable(unit, mean),
+            0 => format!("less than {}", amounts::rate(unit, 1)),
+            mean => amounts::rate(unit, mean),
         };
         let why = format!(
             "its limit of {limit_text} held requests at times; in the last minute it had {mean} on \
@@ -192,9 +192,9 @@ impl StageCase<'_> {
         let rates = in_force(policy, unit, stages);
         let text = |rate: u64| match rate {
             u64::MAX => "not bounded".into(),
-            rate => readable(unit, rate),
+            rate => amounts::rate(unit, rate),
         };
-        let (own, had) = (text(rates[self.index]), readable(unit, self.had(unit)));
+        let (own, had) = (text(rates[self.index]), amounts::rate(unit, self.had(unit)));
         let mut others: Vec<_> = (0..rates.len())
             .filter(|at| *at != self.index && (1..u64::MAX).contains(&rates[*at]))
             .collect();
@@ -210,14 +210,6 @@ impl StageCase<'_> {
         }
         (why, help)
     }
-}
-
-/// A measured rate for people: bytes to the nearest MiB or KiB if there are ten of it.
-fn readable(unit: Unit, rate: u64) -> String {
-    let steps = [1u64 << 20, 1 << 10].into_iter().filter(|_| unit == Unit::Bytes);
-    let step = steps.filter(|step| rate >= 10 * step).max().unwrap_or(1);
-    let rate = (rate / step).saturating_add(u64::from(rate % step > step / 2));
-    Throughput::new(unit, rate.saturating_mul(step)).to_string()
 }
 
 /// The gates that the policy adds to channels of the tenant.

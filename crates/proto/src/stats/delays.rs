@@ -33,7 +33,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
 use tidegate_model::text::listed;
-use tidegate_model::{Discipline, Iops, Policy, Span, TenantIndex, Time, WaitRule, Waits};
+use tidegate_model::{Discipline, Policy, Span, TenantIndex, Time, WaitRule, Waits, amounts};
 
 use self::stages::{DelaysAtStage, StageCause};
 use super::minute::{Doing, Work};
@@ -301,24 +301,26 @@ impl Case<'_> {
         let got = self.there.iter().map(Doing::per_second).sum();
         let (held, seconds) = (self.there[at].limited, self.work(at).readings);
         let when = format!("requests waited for it in {held} of {seconds} s");
-        let got_iops = Iops(got);
+        let got_text = amounts::iops(got);
         if !other_limits.is_empty() {
-            let own = limit.map(|limit| format!("{}", Iops(limit)));
+            let own = limit.map(amounts::iops);
             let limits: Vec<String> = own.into_iter().chain(other_limits.iter().cloned()).collect();
             let why = format!("one of its limits is used up, {}: {when}", listed(&limits));
             return (why, "raise that limit; status has what it was served in each unit".into());
         }
-        let Some(limit) = limit.map(Iops) else {
+        let Some(limit) = *limit else {
             let why = "it had a limit until the policy was changed".into();
             return (why, "nothing has to: the policy in force has no limit for it".into());
         };
-        if permille(got, limit.0) >= USED_UP_PERMILLE {
-            let why = format!("its limit of {limit} is used up: it got {got_iops}, and {when}");
+        let limit_text = amounts::iops(limit);
+        if permille(got, limit) >= USED_UP_PERMILLE {
+            let why =
+                format!("its limit of {limit_text} is used up: it got {got_text}, and {when}");
             return (why, "raise the limit; it asks for more than that".into());
         }
         let why = format!(
-            "its limit of {limit} is spread evenly over time, and it asks for more at a time: it \
-             got {got_iops}, and {when}"
+            "its limit of {limit_text} is spread evenly over time, and it asks for more at a time: \
+             it got {got_text}, and {when}"
         );
         (why, "raise the limit, or send requests more evenly".into())
     }
@@ -336,8 +338,8 @@ impl Case<'_> {
             .collect();
         first.sort_by_key(|(reserved, _, doing)| Reverse((*reserved).min(doing.per_second())));
         let first = first.into_iter().map(|(reserved, parameters, doing)| {
-            let got = Iops(doing.per_second());
-            format!("{} ({} reserved, {got} served)", parameters.name, Iops(reserved))
+            let [reserved, got] = [reserved, doing.per_second()].map(amounts::iops);
+            format!("{} ({reserved} reserved, {got} served)", parameters.name)
         });
         let mut first: Vec<String> = first.collect();
         if first.is_empty() {
@@ -351,13 +353,16 @@ impl Case<'_> {
                 "; all that {} is declared to do is reserved, though it can do about {}: declare \
                  more",
                 node.name,
-                Iops(self.measured(at)),
+                amounts::iops(self.measured(at)),
             ),
             can if can <= sum => format!("; all that {} can do is reserved", node.name),
-            can => format!("; {} of what {} can do are not reserved", Iops(can - sum), node.name),
+            can => {
+                let rest = amounts::iops(can - sum);
+                format!("; {rest} of what {} can do are not reserved", node.name)
+            }
         };
         let own = match self.parameters().reservation {
-            Some(own) => format!("raise its own reservation of {}", Iops(own)),
+            Some(own) => format!("raise its own reservation of {}", amounts::iops(own)),
             None => "give it a reservation of its own".into(),
         };
         (why, format!("{own}, or lower theirs{hint}"))
@@ -421,23 +426,23 @@ impl Case<'_> {
             return self.no_full_store(at);
         }
         let own = permille(self.there[at].waits.operations, work.operations);
-        let did = Iops(per_second(work.operations, work.span));
-        let capacity = self.measured(at).max(did.0);
+        let did = per_second(work.operations, work.span);
+        let capacity = self.measured(at).max(did);
         let declared = self.status.nodes.get(at).and_then(|it| it.declared_operations_per_second);
         let capacity = match (capacity, declared) {
             (can, Some(declared)) if differs(can, declared) => {
-                format!(
-                    " (it can do about {}, and is declared to do {})",
-                    Iops(can),
-                    Iops(declared)
-                )
+                let [can, declared] = [can, declared].map(amounts::iops);
+                format!(" (it can do about {can}, and is declared to do {declared})")
             }
-            (can, _) if self.measured(at) > 0 => format!(" (it can do about {})", Iops(can)),
+            (can, _) if self.measured(at) > 0 => {
+                format!(" (it can do about {})", amounts::iops(can))
+            }
             _ => String::new(),
         };
         let why = format!(
-            "{name} did {did}{capacity}, {} of it for this tenant; its store was full, with {} \
+            "{name} did {}{capacity}, {} of it for this tenant; its store was full, with {} \
              requests at a time, in {} of {} s",
+            amounts::iops(did),
             percent(self.there[at].waits.operations, work.operations),
             node.depth(),
             work.full,

@@ -367,10 +367,10 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     // The first requests found the share of a stage that has just joined; then the limit decides.
     let (gates, why) = held(&world, "backup");
     assert_eq!(gates, [StageGate::BytesLimit], "{why}");
-    assert!(why.starts_with("its limit of 10MiB/s is used up: it had"), "{why}");
+    assert!(why.starts_with("its limit of 10 MiB/s is used up: it had"), "{why}");
     let (gates, why) = held(&world, "oltp");
     assert_eq!(gates, [StageGate::BytesShare], "{why}");
-    assert!(why.contains("(weight 300)") && why.contains("backup (10MiB/s)"), "{why}");
+    assert!(why.contains("(weight 300)") && why.contains("backup (10 MiB/s)"), "{why}");
     assert_eq!(held(&world, "idle").0, []);
     let unknown = world.controller.delays(world.now, "bacth").unwrap_err();
     assert_eq!(unknown.known, ["backup", "oltp", "idle"]);
@@ -393,7 +393,7 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     assert_eq!((gates, &*why), (vec![StageGate::BytesShare], expected));
     let delays = world.controller.delays(world.now, "backup").unwrap();
     assert!(delays.stages[0].waits.total_ns() > before);
-    assert!(held(&world, "backup").1.starts_with("its limit of 20MiB/s is used up"));
+    assert!(held(&world, "backup").1.starts_with("its limit of 20 MiB/s is used up"));
     world.run(Span(61_000 * MS));
     assert_eq!(held(&world, "oltp").0, [], "nothing holds it any more");
 }
@@ -426,8 +426,11 @@ fn a_share_is_explained_by_numbers_of_one_time() {
     world.run(Span(5_000 * MS));
     let (gates, why) = held(&world, "oltp");
     assert_eq!(gates, [StageGate::BytesShare], "{why}");
-    assert!(why.starts_with("its share is 50MiB/s now (weight 100), and it had 50MiB/s"), "{why}");
-    assert!(why.contains("in the last period; shares of others now: backup (50MiB/s)"), "{why}");
+    assert!(
+        why.starts_with("its share is 50 MiB/s now (weight 100), and it had 50 MiB/s"),
+        "{why}"
+    );
+    assert!(why.contains("in the last period; shares of others now: backup (50 MiB/s)"), "{why}");
     world.leave(oltp);
     world.run(Span(5_000 * MS));
     let (gates, why) = held(&world, "oltp");
@@ -538,7 +541,7 @@ fn an_ended_stage_keeps_its_account_for_a_minute() {
     assert_eq!(there.ended_ns, Some(20_000 * MS));
     assert_eq!(after.stage_causes[0].gate, StageGate::BytesLimit);
     let why = &after.stage_causes[0].why;
-    assert!(why.starts_with("its limit of 10MiB/s is used up: it had"), "{why}");
+    assert!(why.starts_with("its limit of 10 MiB/s is used up: it had"), "{why}");
     assert!(world.controller.delays(world.now, "first").unwrap().stages.is_empty());
     let status = world.status();
     assert_eq!((status.stages.len(), status.ended_stages.len()), (0, 1));

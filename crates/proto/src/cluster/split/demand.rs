@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Iops, Span, TenantIndex, Time};
+use tidegate_model::{Span, TenantIndex, Time, amounts};
 
 use super::{DataNodeState, Split};
 use crate::data_node::{DataNodeReport, TenantReport};
@@ -187,7 +187,7 @@ impl DataNodeState {
         tenant_report: &TenantReport,
         demand: &Demand,
     ) -> (String, String) {
-        let (got, reserved) = (Iops(demand.rate()), Iops(tenant_report.reserved));
+        let [got, reserved] = [demand.rate(), tenant_report.reserved].map(amounts::iops);
         if demand.wanted == Span::ZERO {
             return ("it asked for nothing".into(), "nothing has to change".into());
         }
@@ -205,7 +205,7 @@ impl DataNodeState {
         if demand.limited.0 >= demand.starved.0.div_ceil(2) {
             let why = format!(
                 "its limit here, {}, is used up: it got {got}, and wanted more in {when}",
-                Iops(tenant_report.allowed)
+                amounts::iops(tenant_report.allowed)
             );
             return (why, "raise its limit; it asks for more than that".into());
         }
@@ -213,14 +213,14 @@ impl DataNodeState {
             let why = format!(
                 "it missed {} operations of its share of {reserved}: it got {got}, and wanted more \
                  in {when}",
-                demand.missed
+                amounts::count(demand.missed)
             );
             let help = "give its clients and the data node processors in time (`nice`), more \
                         clients or a larger window, or declare less for the node";
             return (why, help.into());
         }
         let promised = report.tenants.iter().fold(0u64, |sum, it| sum.saturating_add(it.reserved));
-        let rest = Iops(self.capacity().0.saturating_sub(promised));
+        let rest = amounts::iops(self.capacity().0.saturating_sub(promised));
         let why = format!(
             "it got {got}, of which {reserved} are reserved, and wanted more in {when}; what is \
              not reserved goes to all who ask, in the order in which they come"
@@ -242,6 +242,8 @@ const fn seconds(span: Span) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_model::Iops;
+
     use super::*;
 
     fn tenant_report(done: u64, wants_more: bool, missed: u64) -> TenantReport {

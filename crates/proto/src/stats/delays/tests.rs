@@ -154,7 +154,7 @@ fn delays_cover_the_time_in_which_there_was_demand() {
     let there = &delays.nodes[0];
     assert_eq!((there.operations_per_second, there.demand_ns), (1_990, 10 * Span::SECOND.0));
     let why = &delays.causes[0].why;
-    assert!(why.starts_with("its limit of 2k iops is used up: it got 1990 iops"), "{why}");
+    assert!(why.starts_with("its limit of 2k iops is used up: it got 1.99k iops"), "{why}");
     assert!(why.ends_with("waited for it in 10 of 10 s"), "{why}");
 }
 
@@ -164,7 +164,7 @@ fn a_limit_is_used_up_or_met_by_bursts() {
     let stats = ten_seconds(Discipline::Token, 1, &[backup]);
     let (rule, why, help) = cause(&stats, "backup");
     assert_eq!(rule, WaitRule::Limit);
-    let used_up = "its limit of 2k iops is used up: it got 1990 iops, and requests waited for it \
+    let used_up = "its limit of 2k iops is used up: it got 1.99k iops, and requests waited for it \
                    in 10 of 10 s";
     assert_eq!(
         (why.as_str(), help.as_str()),
@@ -202,7 +202,7 @@ fn limits_in_bytes_and_of_groups_are_named() {
     stats.apply(2, &Policy::parse(policy).unwrap().at(GateKind::Node));
     let (rule, why, help) = cause(&stats, "backup");
     assert_eq!(rule, WaitRule::Limit);
-    let limits = "one of its limits is used up, 2k iops, 16MiB/s and 9k iops of group nightly: \
+    let limits = "one of its limits is used up, 2k iops, 16 MiB/s and 9k iops of group nightly: \
                   requests waited for it in 10 of 10 s";
     assert_eq!(why, limits);
     assert!(help.starts_with("raise that limit"), "{help}");

@@ -2,7 +2,14 @@
 //! of 1,000 for operations.
 //!
 //! A policy prints exact quantities (`tidegate_model::units`); a screen that changes every second
-//! is read faster with three or four digits. Programs get raw numbers.
+//! is read faster with three or four digits. Programs get raw numbers. Sentences for people that
+//! the pure crates make have the same form as the tables beside them.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+
+use crate::gate::Unit;
 
 const BINARY: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const DECIMAL: [&str; 4] = ["", "k", "M", "G"];
@@ -34,6 +41,14 @@ pub fn count(count: u64) -> String {
 /// `22.7k iops`.
 pub fn iops(operations_per_second: u64) -> String {
     format!("{} iops", count(operations_per_second))
+}
+
+/// A rate in this unit: `348.2 MiB/s` or `22.7k iops`.
+pub fn rate(unit: Unit, per_second: u64) -> String {
+    match unit {
+        Unit::Bytes => bandwidth(per_second),
+        Unit::Operations => iops(per_second),
+    }
 }
 
 /// `1.2 ms`, and `3 min 12 s` for what people wait for.
@@ -99,7 +114,7 @@ fn scaled(value: u64, base: f64, units: &[&'static str]) -> (String, &'static st
 
 /// Whole numbers as they are; others with one digit after the point, or two below ten.
 fn rounded(value: f64) -> String {
-    if value.fract() == 0.0 {
+    if value % 1.0 == 0.0 {
         return format!("{value:.0}");
     }
     let text = if value < 9.995 { format!("{value:.2}") } else { format!("{value:.1}") };
