@@ -42,6 +42,9 @@ pub(crate) use window::WindowPlan;
 /// looks at what is not there.
 const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
 
+/// Why a quick run has no verdict.
+const BRIEF: &str = "no verdict: --quick measures too briefly";
+
 /// One case, measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Row {
@@ -168,6 +171,18 @@ impl Row {
     /// Adds what else there is to know.
     fn noted(self, note: String) -> Self {
         Self { note: Some(note), ..self }
+    }
+
+    /// Takes the verdict away, for the case was measured too briefly. A case that could not be
+    /// measured at all keeps it.
+    pub(crate) fn unjudged(self) -> Self {
+        match (self.kept, self.value) {
+            (Some(_), Some(_)) => {
+                let reason = self.reason.or_else(|| Some(BRIEF.to_owned()));
+                Self { kept: None, reason, ..self }
+            }
+            _ => self,
+        }
     }
 
     /// Adds why it is empty.
@@ -395,5 +410,10 @@ mod tests {
         let none = Row::nanoseconds("stage", "x", None).promised(1.0).beside("p", Ok(1.0));
         assert_eq!((none.kept, none.ratio), (None, None));
         assert!(none.reason.is_some());
+        let brief = wide.unjudged();
+        assert_eq!((brief.kept, brief.reason.as_deref()), (None, Some(BRIEF)));
+        let failed = Row { kept: Some(false), ..none.clone() };
+        assert_eq!(failed.clone().unjudged(), failed);
+        assert_eq!(none.clone().unjudged(), none);
     }
 }

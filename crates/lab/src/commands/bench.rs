@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME", value_enum)]
     names: Vec<Bench>,
 
-    /// Only see that everything works: fewer and shorter windows
+    /// Only see that everything works: fewer and shorter windows, and no verdict on times
     #[arg(long)]
     quick: bool,
 
@@ -55,8 +55,11 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Ok(path) => Ok(path.as_path()),
         Err(_) => Err("there is no shim: build it with `cargo build -p tidegate-preload`".into()),
     };
+    // In virtual time each run is the same.
+    let is_judged = !args.quick || args.probes || args.simulated;
     let (mut rows, mut written) = (Vec::new(), Ok(()));
     let mut report = |row: Row| {
+        let row = if is_judged { row } else { row.unjudged() };
         if common.json && written.is_ok() {
             written = output::print_json(&row);
         }
