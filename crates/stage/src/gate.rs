@@ -76,8 +76,8 @@ impl GateCell {
 /// Reason why a gate holds a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
-    /// The bucket has too few tokens.
-    Tokens(Due),
+    /// The bucket has too few tokens. With the kind of the gate as the tokens were taken.
+    Tokens(Due, GateKind),
     /// There is a queue.
     Queue,
 }
@@ -100,7 +100,7 @@ pub(crate) fn pass(layout: &SegmentLayout, gate: u8, shard: u8, cost: Cost) -> O
     let now = || clock::now(&layout.header.clock);
     match cell.bucket.take_in(usize::from(shard), tokens, now) {
         Take::Granted => None,
-        Take::Wait(due) => Some(Hold::Tokens(due)),
+        Take::Wait(due) => Some(Hold::Tokens(due, kind)),
     }
 }
 
@@ -122,12 +122,11 @@ pub(crate) fn wait(
     let mut held = Some(held);
     while let Some((gate, hold)) = held {
         let Some(cell) = layout.gates.get(usize::from(gate)) else { break };
-        let (span, is_kept) = match hold {
-            Hold::Tokens(due) => {
-                let tokens = GateCell::tokens(cell.kind(), cost);
-                let request = TokenRequest { layout, cell, gate, shard, tokens };
-                let span = wait_for_tokens(request, due);
-                (span, request.bucket().is_some())
+        let (span, kind) = match hold {
+            Hold::Tokens(due, kind) => {
+                let tokens = GateCell::tokens(kind, cost);
+                let request = TokenRequest { layout, cell, gate, shard, kind, tokens };
+                (wait_for_tokens(request, due), kind)
             }
             Hold::Queue => {
                 let (span, permit) = lease::acquire(layout, cell, (cost, flows), depth);
@@ -136,10 +135,11 @@ pub(crate) fn wait(
                     // More than fit: give it back rather than lose it.
                     None => permit.into_iter().for_each(|it| lease::release(layout, it, None)),
                 }
-                (span, cell.kind() == GateKind::Queue)
+                (span, GateKind::Queue)
             }
         };
         waited = waited.saturating_add(span);
+        let is_kept = cell.kind() == kind;
         let mut behind = rest;
         if !is_kept || behind.any(|gate| is_retired(layout, gate)) {
             let before = route.take_while(|passed| *passed != gate);
@@ -175,16 +175,14 @@ struct TokenRequest<'a> {
     cell: &'a GateCell,
     gate: u8,
     shard: u8,
+    kind: GateKind,
     tokens: u64,
 }
 
 impl<'a> TokenRequest<'a> {
     /// The bucket, unless the gate became something else.
     fn bucket(self) -> Option<&'a TokenBucket> {
-        match self.cell.kind() {
-            GateKind::Bytes | GateKind::Operations => Some(&self.cell.bucket),
-            GateKind::Open | GateKind::Queue | GateKind::Transform | GateKind::Retired => None,
-        }
+        (self.cell.kind() == self.kind).then_some(&self.cell.bucket)
     }
 
     /// Takes the tokens anew: the table of waiters has taken the thread for dead, and given back

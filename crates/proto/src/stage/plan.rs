@@ -383,9 +383,14 @@ impl Plan {
         for (name, gate) in &self.gates {
             let old = before.gates.remove(name);
             if old.as_ref() != Some(gate) {
-                // A gate that has become another kind begins anew, and so does one that has moved.
-                let is_same =
-                    |old: &Gate| old.number == gate.number && old.spec.kind() == gate.spec.kind();
+                // A gate that has become another kind begins anew, and so does one that has moved
+                // or counts in another unit.
+                let unit = |gate: &Gate| gate.rate.map(Throughput::unit);
+                let is_same = |old: &Gate| {
+                    old.number == gate.number
+                        && old.spec.kind() == gate.spec.kind()
+                        && unit(old) == unit(gate)
+                };
                 let (number, fresh) = (gate.number, !old.as_ref().is_some_and(is_same));
                 change.gates.push(SetGate { number, fresh, setup: GateSetup::of(gate) });
             }

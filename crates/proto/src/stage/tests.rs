@@ -122,6 +122,19 @@ fn a_rate_alone_compiles_nothing() {
     assert_eq!(outputs(&mut machine).len(), 1, "the same rate again changes nothing");
 }
 
+/// Its tokens would be those of another unit.
+#[test]
+fn a_bucket_that_counts_in_another_unit_begins_anew() {
+    let mut machine = connected(Fallback::Keep);
+    install(&mut machine, vec![Rule::gate("kv", bucket(100))]);
+    let rate = Throughput::new(Unit::Operations, 100);
+    let operations = GateSpec::TokenBucket { rate, burst: Burst::DEFAULT };
+    let change = install(&mut machine, vec![Rule::gate("kv", operations)]);
+    assert!(change.gates[0].fresh);
+    let change = install(&mut machine, vec![Rule::gate("kv", bucket(100))]);
+    assert_eq!(change.gates, [set_bucket(0, true, 100)]);
+}
+
 #[test]
 fn one_wrong_rule_changes_nothing() {
     let mut machine = connected(Fallback::Keep);
