@@ -22,6 +22,10 @@ use crate::waiters::{self, Waiter};
 /// The most queue gates of a channel.
 const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
 
+/// The most tokens that are taken or given back at once: what a bucket takes of one request.
+#[cfg(feature = "agent")]
+const CHARGE_MAX: u64 = 1 << 48;
+
 /// The permits that one request holds, from the front. The plan refuses channels with more queue
 /// gates.
 pub(crate) type Permits = [Option<Permit>; QUEUES_PER_CHANNEL];
@@ -241,6 +245,21 @@ fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
 #[cold]
 pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
     permits.into_iter().flatten().for_each(|permit| lease::release(layout, permit, Some(moved)));
+}
+
+/// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
+/// are fewer than zero.
+#[cfg(feature = "agent")]
+pub(crate) fn charge(layout: &SegmentLayout, gate: u8, tokens: i64) {
+    let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
+    let count = tokens.unsigned_abs().min(CHARGE_MAX);
+    let cost = Cost { bytes: count, operations: count.min(CHARGE_MAX / TOKENS_PER_OPERATION) };
+    if tokens < 0 {
+        return cell.give_back(cost);
+    }
+    // Requests wait until this is paid; the charge itself does not.
+    let now = clock::now(&layout.header.clock);
+    let _ = cell.bucket.take(GateCell::tokens(cell.kind(), cost), now);
 }
 
 /// Forgets the dead that wait at a gate or are in service there.
