@@ -120,6 +120,22 @@ fn two_runs_of_a_tenant_share_its_limit() {
     assert!(start.elapsed() >= least, "{:?} is less than {least:?}", start.elapsed());
 }
 
+/// Programs of one large request each, one after the other.
+#[test]
+fn short_programs_have_their_tenants_limit_together() {
+    let bed = Bed::new("[[tenant]]\nname = \"short\"\nlimit = \"4MiB/s\"\n");
+    let start = std::time::Instant::now();
+    for number in 0..6 {
+        let mut command = bed.run("short", tools::need("dd"));
+        command.args(["if=/dev/zero", &format!("of=file-{number}"), "bs=4M", "count=1"]);
+        process::run(command.stdin(Stdio::null())).success();
+    }
+    // The first may go at once, and one more if a hello comes before the last report of the one
+    // before it. So may a burst, and as much as goes in an interval.
+    let least = Duration::from_secs_f64(6.0 - 2.0 - 0.01 - 0.1);
+    assert!(start.elapsed() >= least, "{:?} is less than {least:?}", start.elapsed());
+}
+
 #[test]
 fn operations_are_limited_as_such() {
     let policy = "

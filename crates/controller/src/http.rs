@@ -155,8 +155,14 @@ fn router(context: HttpContext, hosts: Hosts) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi_json))
+        .fallback(no_such_page)
         .layer(DefaultBodyLimit::max(BODY_MAX));
     with_hosts(router, hosts).with_state(context)
+}
+
+async fn no_such_page() -> Response {
+    let message = "there is nothing at this path; GET /openapi.json describes those that there are";
+    Problem::reply(StatusCode::NOT_FOUND, 1, message)
 }
 
 /// Refuses requests for other hosts.

@@ -40,6 +40,7 @@ use crate::outstanding::Outstanding;
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
 use capacity::Measured;
+use debts::Debts;
 use earlier::Earlier;
 use ended::EndedStages;
 use name_index::NameIndex;
@@ -48,6 +49,8 @@ pub use window_stats::Waits;
 
 mod admission;
 mod capacity;
+mod debt;
+mod debts;
 mod delays;
 mod distribute;
 mod earlier;
@@ -163,8 +166,8 @@ pub(crate) struct Budgets {
     /// By index in the policy.
     tenants: Vec<window_stats::TenantStats>,
     stages: BTreeMap<StageId, Stage>,
-    /// Those that ended in the last minute.
     ended: EndedStages,
+    debts: Debts,
     /// Rates that stages of an earlier run may still enforce.
     earlier: Earlier,
     /// The state that the next run is to know, as last sent to the caller.
@@ -188,6 +191,7 @@ impl Budgets {
             tenants: Vec::new(),
             stages: BTreeMap::new(),
             ended: EndedStages::default(),
+            debts: Debts::new(now),
             earlier: Earlier::new(now, &outstanding),
             outstanding,
             round: CollectRound::default(),
@@ -229,6 +233,7 @@ impl Budgets {
             self.claim(now, &mut stage, &held);
         }
         if let Some(earlier) = &earlier {
+            stage.inherit_debts(earlier);
             if stage.peer.is_remote() {
                 stage.inherit(earlier);
             }
@@ -240,7 +245,7 @@ impl Budgets {
         self.send(id, self.welcome(id));
         self.lease(id);
         self.outbox.publish(Event::StageJoined { stage: id, tenant, pid });
-        self.start(id);
+        self.start(now, id);
         self.settle_soon(now);
         if earlier.is_some_and(|earlier| earlier.owes) {
             self.await_less(now);
@@ -349,6 +354,7 @@ impl Budgets {
         let silence = (self.silence_max(), self.fallback());
         // The round under way ends without a decision: it would mix rates of both policies.
         self.round.is_open = false;
+        self.settle_debts(now);
         let earlier = self.set_policy(revision, policy);
         let Some(active) = &self.active else { return };
         let mut refused = Vec::new();
@@ -441,6 +447,7 @@ impl Budgets {
         self.round.is_open = awaited > 0;
         self.round.awaited = awaited;
         if awaited == 0 {
+            self.settle_debts(now);
             self.sample(now);
         }
     }
@@ -487,6 +494,7 @@ impl Budgets {
         self.totals.cycle = now.since(self.round.started);
         self.sample(now);
         self.search();
+        self.settle_debts(now);
         self.round.hurried = self.round.hurried.saturating_sub(1);
         self.distribute(now);
     }

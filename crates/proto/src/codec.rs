@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn golden_frames_of_version_one() {
-        assert_eq!(VERSION, 7, "a new version needs new golden frames beside these");
+        assert_eq!(VERSION, 8, "a new version needs new golden frames beside these");
         let hello = Hello::Operator { version: 1 };
         assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
         let info = StageInfo {
@@ -326,6 +326,13 @@ mod tests {
         golden.extend([0; 6]);
         let frame = bytes(&FromStage::Report(report));
         assert_eq!(frame[4..], golden, "{frame:?}");
+    }
+
+    #[test]
+    fn golden_frames_of_version_eight() {
+        let rules = [-3, 300].map(|tokens| Rule::charge("b", tokens)).into();
+        let charges = ToStage::Apply { revision: 1, rules };
+        assert_eq!(bytes(&charges)[4..], [3, 1, 2, 2, 1, 1, b'b', 5, 2, 1, 1, b'b', 0xd8, 4]);
     }
 
     #[test]

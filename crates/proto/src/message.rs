@@ -32,7 +32,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -337,6 +337,11 @@ impl Rule {
     pub fn rate(gate: impl Into<String>, rate: Throughput) -> Self {
         Self::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
     }
+
+    /// Takes tokens out of a gate's bucket, or gives them back if there are fewer than zero.
+    pub fn charge(gate: impl Into<String>, tokens: i64) -> Self {
+        Self::Enforcement(Enforcement::Charge { gate: gate.into(), tokens })
+    }
 }
 
 /// Makes, changes or removes gates and channels of a stage, or clears all of it.
@@ -395,6 +400,14 @@ pub enum Enforcement {
         gate: String,
         /// Its new rate, in the unit it has.
         rate: Throughput,
+    },
+    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back. So
+    /// a stage waits for what other stages of its tenant had beyond the tenant's limit.
+    Charge {
+        /// The gate's name.
+        gate: String,
+        /// Bytes or operations, as the gate counts: more than zero are taken, fewer given back.
+        tokens: i64,
     },
 }
 

@@ -22,6 +22,10 @@ use crate::waiters::{self, Waiter};
 /// The most queue gates of a channel.
 const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
 
+/// The most tokens that are taken or given back at once: what a bucket takes of one request.
+#[cfg(feature = "agent")]
+const CHARGE_MAX: u64 = 1 << 48;
+
 /// The permits that one request holds, from the front. The plan refuses channels with more queue
 /// gates.
 pub(crate) type Permits = [Option<Permit>; QUEUES_PER_CHANNEL];
@@ -76,8 +80,8 @@ impl GateCell {
 /// Reason why a gate holds a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
-    /// The bucket has too few tokens.
-    Tokens(Due),
+    /// The bucket has too few tokens. With the kind of the gate as the tokens were taken.
+    Tokens(Due, GateKind),
     /// There is a queue.
     Queue,
 }
@@ -100,7 +104,7 @@ pub(crate) fn pass(layout: &SegmentLayout, gate: u8, shard: u8, cost: Cost) -> O
     let now = || clock::now(&layout.header.clock);
     match cell.bucket.take_in(usize::from(shard), tokens, now) {
         Take::Granted => None,
-        Take::Wait(due) => Some(Hold::Tokens(due)),
+        Take::Wait(due) => Some(Hold::Tokens(due, kind)),
     }
 }
 
@@ -122,12 +126,11 @@ pub(crate) fn wait(
     let mut held = Some(held);
     while let Some((gate, hold)) = held {
         let Some(cell) = layout.gates.get(usize::from(gate)) else { break };
-        let (span, is_kept) = match hold {
-            Hold::Tokens(due) => {
-                let tokens = GateCell::tokens(cell.kind(), cost);
-                let request = TokenRequest { layout, cell, gate, shard, tokens };
-                let span = wait_for_tokens(request, due);
-                (span, request.bucket().is_some())
+        let (span, kind) = match hold {
+            Hold::Tokens(due, kind) => {
+                let tokens = GateCell::tokens(kind, cost);
+                let request = TokenRequest { layout, cell, gate, shard, kind, tokens };
+                (wait_for_tokens(request, due), kind)
             }
             Hold::Queue => {
                 let (span, permit) = lease::acquire(layout, cell, (cost, flows), depth);
@@ -136,10 +139,11 @@ pub(crate) fn wait(
                     // More than fit: give it back rather than lose it.
                     None => permit.into_iter().for_each(|it| lease::release(layout, it, None)),
                 }
-                (span, cell.kind() == GateKind::Queue)
+                (span, GateKind::Queue)
             }
         };
         waited = waited.saturating_add(span);
+        let is_kept = cell.kind() == kind;
         let mut behind = rest;
         if !is_kept || behind.any(|gate| is_retired(layout, gate)) {
             let before = route.take_while(|passed| *passed != gate);
@@ -175,16 +179,14 @@ struct TokenRequest<'a> {
     cell: &'a GateCell,
     gate: u8,
     shard: u8,
+    kind: GateKind,
     tokens: u64,
 }
 
 impl<'a> TokenRequest<'a> {
     /// The bucket, unless the gate became something else.
     fn bucket(self) -> Option<&'a TokenBucket> {
-        match self.cell.kind() {
-            GateKind::Bytes | GateKind::Operations => Some(&self.cell.bucket),
-            GateKind::Open | GateKind::Queue | GateKind::Transform | GateKind::Retired => None,
-        }
+        (self.cell.kind() == self.kind).then_some(&self.cell.bucket)
     }
 
     /// Takes the tokens anew: the table of waiters has taken the thread for dead, and given back
@@ -243,6 +245,21 @@ fn wait_for_tokens(request: TokenRequest<'_>, mut due: Due) -> Span {
 #[cold]
 pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
     permits.into_iter().flatten().for_each(|permit| lease::release(layout, permit, Some(moved)));
+}
+
+/// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
+/// are fewer than zero.
+#[cfg(feature = "agent")]
+pub(crate) fn charge(layout: &SegmentLayout, gate: u8, tokens: i64) {
+    let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
+    let count = tokens.unsigned_abs().min(CHARGE_MAX);
+    let cost = Cost { bytes: count, operations: count.min(CHARGE_MAX / TOKENS_PER_OPERATION) };
+    if tokens < 0 {
+        return cell.give_back(cost);
+    }
+    // Requests wait until this is paid; the charge itself does not.
+    let now = clock::now(&layout.header.clock);
+    let _ = cell.bucket.take(GateCell::tokens(cell.kind(), cost), now);
 }
 
 /// Forgets the dead that wait at a gate or are in service there.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{
-    Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Operation, OperationSet, Rate, TenantId,
+    Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Operation, OperationSet, Rate, Span,
+    TenantId,
 };
 use tidegate_proto::message::{Differentiation, Rule};
 use tidegate_stage::layout::GateKind;
@@ -238,6 +239,25 @@ fn sleepers_of_a_gate_that_goes_wait_at_the_gate_that_takes_its_place() {
         }
     });
     assert_eq!(counted(agent.stage(), 0), (u64::from(SLEEPERS) + 1, 7_000));
+}
+
+/// The bucket holds one operation, and earns two in a second.
+#[test]
+fn sleepers_of_a_gate_that_counts_in_another_unit_wait_for_its_tokens() {
+    let agent = stage_with(bucket(1, 1));
+    write(agent.stage(), 1_000);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| write(agent.stage(), 1));
+        }
+        eventually("all sleep", || sleepers(agent.stage()) == [3, 0]);
+        let rate = Throughput::Operations(Iops(2));
+        let burst = Burst::Time(Span(500_000_000));
+        let begin = Instant::now();
+        agent.apply(vec![Rule::gate("g", GateSpec::TokenBucket { rate, burst })]).unwrap();
+        eventually("all pass", || counted(agent.stage(), 0) == (4, 1_003));
+        assert!(begin.elapsed() >= Duration::from_millis(950), "{:?}", begin.elapsed());
+    });
 }
 
 /// The first gate has tokens for three requests.

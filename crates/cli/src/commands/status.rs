@@ -424,17 +424,39 @@ fn stage_row(stage: &StageStatus) -> [Cell; 9] {
     let covered = health::covered(stage);
     let tone = if covered.is_much_unseen() { Tone::Warn } else { Tone::Plain };
     let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
+    let (allocated, measured) = stage_rates(stage);
     [
         stage.id.to_string().into(),
         stage.pid.to_string().into(),
         or(&stage.user, &stage.uid.to_string()).into(),
         or(&stage.tenant, "(rules)").into(),
         stage.processes.to_string().into(),
-        stage.allocated_bytes_per_second.map_or("no bound".into(), amounts::bandwidth).into(),
-        amounts::bandwidth(stage.interval_bytes_per_second).into(),
+        allocated.into(),
+        measured.into(),
         Cell::toned(tone, covered.permille().map_or("-".into(), amounts::permille)),
         stage.command.as_str().into(),
     ]
+}
+
+/// What a stage may use, and what it used, in the units in which it has a bound; what it used in
+/// bytes, if it has none.
+fn stage_rates(stage: &StageStatus) -> (String, String) {
+    let bounds = [
+        (Unit::Bytes, stage.allocated_bytes_per_second, stage.interval_bytes_per_second),
+        (
+            Unit::Operations,
+            stage.allocated_operations_per_second,
+            stage.interval_operations_per_second,
+        ),
+    ];
+    let bounds = bounds.into_iter().filter_map(|(unit, bound, used)| Some((unit, bound?, used)));
+    let texts =
+        bounds.map(|(unit, bound, used)| (health::level(unit, bound), health::level(unit, used)));
+    let (allocated, measured): (Vec<_>, Vec<_>) = texts.unzip();
+    if allocated.is_empty() {
+        return ("no bound".into(), amounts::bandwidth(stage.interval_bytes_per_second));
+    }
+    (allocated.join(", "), measured.join(", "))
 }
 
 #[cfg(test)]
@@ -515,6 +537,25 @@ mod tests {
         {
             assert!(shown.iter().any(|it| it.starts_with(start)), "{start}: {shown:#?}");
         }
+    }
+
+    #[test]
+    fn a_stage_is_shown_in_the_units_of_its_bounds() {
+        let rates = |bytes, operations| {
+            let stage = StageStatus {
+                allocated_bytes_per_second: bytes,
+                allocated_operations_per_second: operations,
+                interval_bytes_per_second: 1 << 20,
+                interval_operations_per_second: 256,
+                ..StageStatus::default()
+            };
+            let (allocated, measured) = stage_rates(&stage);
+            [allocated, measured]
+        };
+        assert_eq!(rates(None, None), ["no bound", "1 MiB/s"]);
+        assert_eq!(rates(Some(2 << 20), None), ["2 MiB/s", "1 MiB/s"]);
+        assert_eq!(rates(None, Some(397)), ["397 iops", "256 iops"]);
+        assert_eq!(rates(Some(0), Some(397)), ["0 B/s, 397 iops", "1 MiB/s, 256 iops"]);
     }
 
     #[test]

@@ -324,9 +324,11 @@ fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
         tracing::info!("SIGHUP: this process has no policy of its own, and goes on");
     }
+    tracing::info!("stopping");
     // It holds the parts, too.
     drop(probe);
     drop(components);
+    tracing::info!("stopped");
     Ok(())
 }
 

@@ -1,15 +1,20 @@
 //! Admission of stages, and the tenants that each may act for.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::Policy;
 use tidegate_model::policy::{GateKind, limits};
+use tidegate_model::text::listed;
 
 use super::name_index::NameIndex;
 use super::stage::Stage;
 use crate::message::StageInfo;
 use crate::session::{Peer, Refusal, shortened};
+
+/// More tenants than this are not named to a user who may act for them. Chosen by hand.
+const SHOWN_MAX: usize = 8;
 
 /// The tenants of the policy that a stage serves.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,11 +36,7 @@ pub(super) fn admit(
         return Ok(Admission { home: None, served: all_served(policy, name_index, peer)? });
     }
     let Some(index) = name_index.tenant(&info.tenant) else {
-        let name = shortened(&info.tenant);
-        let reason = format!(
-            "the policy has no tenant {name:?}; name another one, or apply a policy that has it"
-        );
-        return Err(Refusal { reason, retry: true });
+        return Err(Refusal { reason: unknown(policy, peer, &info.tenant), retry: true });
     };
     let tenant = &policy.tenants[index];
     if !peer.may_act_for(tenant) {
@@ -48,6 +49,27 @@ pub(super) fn admit(
         return Err(Refusal { reason, retry: false });
     }
     Ok(Admission { home: Some(index), served: [index].into() })
+}
+
+/// Why a stage is refused that names a tenant which the policy does not have. With the tenants that
+/// its user may act for: others are no business of that user.
+fn unknown(policy: &Policy, peer: &Peer, tenant: &str) -> String {
+    let name = shortened(tenant);
+    let known = policy.tenants.iter().filter(|tenant| peer.may_act_for(tenant));
+    let known = known.map(|tenant| tenant.name.clone());
+    let mut known: Vec<String> = known.take(SHOWN_MAX + 1).collect();
+    if let Some(rest) = known.get_mut(SHOWN_MAX) {
+        *rest = "others".into();
+    }
+    let account = peer.account();
+    match known.is_empty() {
+        true => format!("the policy has no tenant {name:?}, and none for {account}"),
+        false => format!(
+            "the policy has no tenant {name:?}; {account} may act for {}; name one of these, or \
+             apply a policy that has {name:?}",
+            listed(&known)
+        ),
+    }
 }
 
 /// The tenants that a user may act for, if one stage can hold the gates and channels of them all.
@@ -96,8 +118,6 @@ pub(super) fn admit_again(
 
 #[cfg(test)]
 mod tests {
-    use alloc::string::String;
-
     use super::*;
 
     fn outcome(tenant: &str, user: &str, uid: u32) -> Result<Admission, Refusal> {
@@ -163,8 +183,23 @@ mod tests {
         let reason = r#"user bob may not act for tenant "named"; the policy allows ann"#;
         assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, false));
         let refusal = outcome("nobody", "ann", 1000).unwrap_err();
-        let reason =
-            r#"the policy has no tenant "nobody"; name another one, or apply a policy that has it"#;
+        let reason = "the policy has no tenant \"nobody\"; user ann may act for open and named; \
+                      name one of these, or apply a policy that has \"nobody\"";
         assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, true));
+    }
+
+    #[test]
+    fn a_user_is_shown_few_of_many_tenants_and_no_others() {
+        let reason = |tenants: usize, users: &str| {
+            let tenant = |number| format!("[[tenant]]\nname = \"t{number}\"\n{users}");
+            let policy = Policy::parse(&(0..tenants).map(tenant).collect::<String>()).unwrap();
+            unknown(&policy, &Peer { user: "ann".into(), ..Peer::default() }, "t")
+        };
+        assert!(reason(8, "").contains("may act for t0, t1, t2, t3, t4, t5, t6 and t7; name"));
+        assert!(reason(9, "").contains("t6, t7 and others; name one of these"));
+        assert_eq!(
+            reason(9, "users = \"bob\"\n"),
+            "the policy has no tenant \"t\", and none for user ann"
+        );
     }
 }

@@ -135,7 +135,7 @@ impl Budgets {
 
     /// Gives a stage that just joined the rates that are free at once, and sends it all of its
     /// rules.
-    pub(super) fn start(&mut self, id: StageId) {
+    pub(super) fn start(&mut self, now: Time, id: StageId) {
         let Some(active) = &self.active else { return };
         let decided = decide(&active.policy, &self.stages, true);
         for (unit, goals) in UNITS.into_iter().zip(decided) {
@@ -163,7 +163,8 @@ impl Budgets {
             }
         }
         self.remember();
-        self.send_all(id);
+        let charges = self.charge(now, id);
+        self.send_all(id, charges);
         self.announce();
     }
 
@@ -200,12 +201,12 @@ impl Budgets {
         };
         let mut order: Vec<(i128, StageId)> = after.keys().map(growth).collect();
         order.sort_unstable();
-        order.into_iter().for_each(|(_, id)| self.send_all(id));
+        order.into_iter().for_each(|(_, id)| self.send_all(id, Vec::new()));
         self.announce();
     }
 
-    /// Sends a stage all of its rules.
-    fn send_all(&mut self, id: StageId) {
+    /// Sends a stage all of its rules, and what its buckets are charged.
+    fn send_all(&mut self, id: StageId, charges: Vec<Rule>) {
         let (Some(active), Some(stage)) = (&self.active, self.stages.get_mut(&id)) else { return };
         if stage.is_lost {
             return;
@@ -216,7 +217,8 @@ impl Budgets {
             let bucket = share.and_then(|share| share.bucket(unit));
             bucket.map_or(Rates::default(), |b| Rates { safe: b.safe, now: b.rate })
         };
-        let rules = rules(&active.policy, &served, stage.home, rates);
+        let mut rules = rules(&active.policy, &served, stage.home, rates);
+        rules.extend(charges);
         let revision = active.revision;
         stage.on_sent(revision, &rules);
         self.send(id, ToStage::Apply { revision, rules });
@@ -360,7 +362,7 @@ pub(super) fn bytes_in_force(stages: &Stages) -> BTreeMap<StageId, u64> {
 
 /// The rate of a bucket whose requests are to amount to `goal`. A bucket that never fills would
 /// hold its first request for ever, so it is at least one.
-fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
+pub(super) fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
     if goal < u64::MAX && unit == Unit::Bytes && policy.account == Account::Device {
         return stage.calibration.bucket_rate(goal).max(1);
     }

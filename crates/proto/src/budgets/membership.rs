@@ -33,6 +33,11 @@ impl Budgets {
             }
         }
         self.tenants = tenants;
+        if let Some(active) = &self.active {
+            let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
+            let policy = earlier.as_ref().map(|earlier| &earlier.policy);
+            self.debts.under(&active.policy, (policy, index), &mut self.tenants);
+        }
         earlier
     }
 

@@ -16,12 +16,13 @@ use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, StageId, Time};
 
 use super::capacity::StorageView;
+use super::debt::BucketDebt;
 use super::leased;
 use super::mix::Mix;
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
 use super::rules::{UNITS, bucket_named, has_bucket};
-use super::window_stats::{Detail, TenantStats, TrafficCounters, per_second};
+use super::window_stats::{Counter, Detail, TenantStats, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Held, Rule, StageInfo, StageReport};
 use crate::session::Peer;
 use crate::stats::delays::stages::StageGate;
@@ -76,7 +77,7 @@ pub(super) struct Stage {
     read_at_ns: Option<u64>,
     device_seen: Option<u64>,
     /// Whether its counters began at zero under this controller.
-    is_new: bool,
+    pub(super) is_new: bool,
 }
 
 /// Matches answers with messages of rules. A stage answers in order. The answer that counts is that
@@ -132,6 +133,7 @@ pub(super) struct Bucket {
     /// those of a stage of another host fall only once it has answered.
     pub(super) bound: u64,
     pub(super) safe_bound: u64,
+    pub(super) debt: BucketDebt,
     /// The number of the message that changed it last, and whether a change is in none yet.
     changed_in: u64,
     is_unsent: bool,
@@ -142,30 +144,6 @@ pub(super) struct Bucket {
     is_limit: bool,
     /// The waiting times as last seen, once they were.
     histogram: Option<BucketCounts>,
-}
-
-/// Counters of a channel as last seen.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counter {
-    seen: Option<TrafficCounters>,
-    pub(super) total: TrafficCounters,
-    detail: Detail,
-}
-
-impl Counter {
-    /// Returns the growth since the last reading. A first reading adds nothing unless `is_new`:
-    /// then the counters began at zero.
-    fn advance(&mut self, now: TrafficCounters, is_new: bool) -> TrafficCounters {
-        let before = match self.seen {
-            Some(seen) if now.is_after(seen) => seen,
-            None if is_new => TrafficCounters::default(),
-            _ => now,
-        };
-        self.seen = Some(now);
-        let added = now.since(before);
-        self.total.add(added);
-        added
-    }
 }
 
 impl Share {
@@ -425,6 +403,7 @@ impl Stage {
             tenant.total.add(fresh);
             tenant.stage_waits += share.recent.on_channels(fresh);
             let calibration = is_device.then_some(&self.calibration);
+            tenant.on_served(fresh, calibration, &mut share.buckets);
             self.storage.on_held(share.settle(fresh, (cycle, interval), calibration));
             if let (Some((policy, _)), None) = (policy, calibration) {
                 share.join_demands(fresh, policy.budget);

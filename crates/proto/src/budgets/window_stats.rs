@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use tidegate_algo::concurrent::histogram::{BUCKETS, BucketCounts, BucketIndex};
 use tidegate_model::{Span, Time};
 
+use super::debt::Debt;
 use crate::stats::delays::stages::StageWaits;
 
 /// The parts of a period in which its beginning is found; a period's measure is off by at most one
@@ -49,6 +50,30 @@ impl TrafficCounters {
     }
 }
 
+/// Counters of a channel as last seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counter {
+    pub(super) seen: Option<TrafficCounters>,
+    pub(super) total: TrafficCounters,
+    pub(super) detail: Detail,
+}
+
+impl Counter {
+    /// Returns the growth since the last reading. A first reading adds nothing unless `is_new`:
+    /// then the counters began at zero.
+    pub(super) fn advance(&mut self, now: TrafficCounters, is_new: bool) -> TrafficCounters {
+        let before = match self.seen {
+            Some(seen) if now.is_after(seen) => seen,
+            None if is_new => TrafficCounters::default(),
+            _ => now,
+        };
+        self.seen = Some(now);
+        let added = now.since(before);
+        self.total.add(added);
+        added
+    }
+}
+
 /// The counters of one tenant while it is in the policy.
 #[derive(Debug, Default)]
 pub(super) struct TenantStats {
@@ -60,6 +85,8 @@ pub(super) struct TenantStats {
     /// The sum of the goals of its stages in the last event, by unit; none before one, or if it was
     /// zero or unbounded since.
     pub(super) announced: [Option<u64>; 2],
+    /// What it was served and has not earned by its limit, by unit.
+    pub(super) debts: [Debt; 2],
     /// The total at points in time, oldest first; the first is the last that is a period old.
     samples: VecDeque<(Time, TrafficCounters)>,
     /// The wait interval under way: reports since the last one was closed.

@@ -66,6 +66,8 @@ pub struct Change {
     pub gates: Vec<SetGate>,
     /// Channels whose counters begin at zero, and whether every request is timed.
     pub channels: Vec<SetChannel>,
+    /// Tokens to take out of buckets, or to give back to them.
+    pub charges: Vec<Charge>,
     /// The compiled table to publish, if it changes.
     pub words: Option<Vec<u64>>,
     /// Gates that are no longer used; requests that wait there are to be sorted anew.
@@ -81,6 +83,15 @@ pub struct SetGate {
     pub fresh: bool,
     /// Its behaviour.
     pub setup: GateSetup,
+}
+
+/// Tokens that are taken out of a bucket, or given back to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The number of the gate.
+    pub number: u8,
+    /// Bytes or operations, as the gate counts; fewer than zero are given back.
+    pub tokens: i64,
 }
 
 /// A channel to set.
@@ -183,7 +194,8 @@ impl Plan {
             draft.check().map_err(error)?;
             words = Some(draft.compile().map_err(error)?);
         }
-        let change = draft.change_from(&mut before, words);
+        let mut change = draft.change_from(&mut before, words);
+        change.charges = draft.charges(rules);
         *self = draft;
         Ok(if change == Change::default() { None } else { Some(change) })
     }
@@ -263,16 +275,28 @@ impl Plan {
     }
 
     fn enforce(&mut self, rule: &Enforcement) -> PlanResult<()> {
-        let Enforcement::Rate { gate: name, rate: new } = rule;
+        let (Enforcement::Rate { gate: name, .. } | Enforcement::Charge { gate: name, .. }) = rule;
         let gate = self.gates.get_mut(name).ok_or_else(|| no_such("gate", name))?;
         let GateSpec::TokenBucket { rate, .. } = &gate.spec else {
             return Err(format!("a {} gate has no such state", gate.spec.kind()));
         };
+        let Enforcement::Rate { rate: new, .. } = rule else { return Ok(()) };
         if rate.unit() != new.unit() {
             return Err(format!("gate {name:?} counts in another unit than {new}"));
         }
         gate.rate = Some(*new);
         Ok(())
+    }
+
+    /// What accepted rules take out of buckets, by the number of the gate.
+    fn charges(&self, rules: &[Rule]) -> Vec<Charge> {
+        let charge = |rule: &Rule| match rule {
+            Rule::Enforcement(Enforcement::Charge { gate, tokens }) if *tokens != 0 => {
+                Some(Charge { number: self.gates.get(gate)?.number, tokens: *tokens })
+            }
+            _ => None,
+        };
+        rules.iter().filter_map(charge).collect()
     }
 
     /// Takes back the numbers of gates and channels that are gone and gives numbers to new ones; in
@@ -383,9 +407,14 @@ impl Plan {
         for (name, gate) in &self.gates {
             let old = before.gates.remove(name);
             if old.as_ref() != Some(gate) {
-                // A gate that has become another kind begins anew, and so does one that has moved.
-                let is_same =
-                    |old: &Gate| old.number == gate.number && old.spec.kind() == gate.spec.kind();
+                // A gate that has become another kind begins anew, and so does one that has moved
+                // or counts in another unit.
+                let unit = |gate: &Gate| gate.rate.map(Throughput::unit);
+                let is_same = |old: &Gate| {
+                    old.number == gate.number
+                        && old.spec.kind() == gate.spec.kind()
+                        && unit(old) == unit(gate)
+                };
                 let (number, fresh) = (gate.number, !old.as_ref().is_some_and(is_same));
                 change.gates.push(SetGate { number, fresh, setup: GateSetup::of(gate) });
             }

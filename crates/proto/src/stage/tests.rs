@@ -1,6 +1,6 @@
 //! The stage's machine in virtual time, without I/O.
 
-use super::plan::{Gate, GateSetup, Plan, SetChannel, SetGate};
+use super::plan::{Charge, Gate, GateSetup, Plan, SetChannel, SetGate};
 use super::*;
 use crate::message::{Differentiation, Housekeeping, RuleError};
 use alloc::string::ToString;
@@ -120,6 +120,37 @@ fn a_rate_alone_compiles_nothing() {
     assert_eq!(change, Change { gates: vec![set_bucket(0, false, 50)], ..Change::default() });
     machine.on_message(Time::ZERO, ToStage::Apply { revision: 1, rules: vec![rate("kv", 50)] });
     assert_eq!(outputs(&mut machine).len(), 1, "the same rate again changes nothing");
+}
+
+#[test]
+fn a_charge_is_for_a_bucket_that_is_there() {
+    let mut machine = connected(Fallback::Keep);
+    let rules = vec![
+        Rule::gate("kv", bucket(100)),
+        Rule::gate("probe", GateSpec::LatencyProbe),
+        Rule::charge("kv", 7),
+    ];
+    let change = install(&mut machine, rules);
+    assert_eq!(change.charges, [Charge { number: 0, tokens: 7 }]);
+    let back = install(&mut machine, vec![Rule::charge("kv", -5), Rule::charge("kv", 0)]);
+    let charges = [Charge { number: 0, tokens: -5 }].into();
+    assert_eq!(back, Change { charges, ..Change::default() });
+    for gate in ["probe", "other"] {
+        assert_eq!(refuse(&mut machine, vec![Rule::charge(gate, 1)]).rule, 0);
+    }
+}
+
+/// Its tokens would be those of another unit.
+#[test]
+fn a_bucket_that_counts_in_another_unit_begins_anew() {
+    let mut machine = connected(Fallback::Keep);
+    install(&mut machine, vec![Rule::gate("kv", bucket(100))]);
+    let rate = Throughput::new(Unit::Operations, 100);
+    let operations = GateSpec::TokenBucket { rate, burst: Burst::DEFAULT };
+    let change = install(&mut machine, vec![Rule::gate("kv", operations)]);
+    assert!(change.gates[0].fresh);
+    let change = install(&mut machine, vec![Rule::gate("kv", bucket(100))]);
+    assert_eq!(change.gates, [set_bucket(0, true, 100)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
 mod conversation;
+mod debts;
 mod hosts;
 mod measured;
 mod orphans;

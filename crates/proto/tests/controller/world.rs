@@ -48,7 +48,7 @@ pub(crate) struct Fake {
     /// Requests and how long they waited, by histogram bucket, reported on request.
     pub(crate) operations: u64,
     pub(crate) waiting: BucketCounts,
-    waited_ns: u64,
+    pub(crate) waited_ns: u64,
 }
 
 impl Fake {
@@ -96,6 +96,10 @@ impl Fake {
                     assert!(rate.per_second() > 0);
                     let known = self.rates.insert(gate.clone(), *rate);
                     assert_eq!(known.map(Throughput::unit), Some(rate.unit()));
+                }
+                Rule::Enforcement(Enforcement::Charge { gate, tokens }) => {
+                    assert!(self.gates.contains(gate), "no gate {gate}");
+                    assert!(*tokens != 0);
                 }
                 other => panic!("never said: {other:?}"),
             }

@@ -1,0 +1,507 @@
+//! A limit holds for all programs of a tenant, whichever of them start, end or are killed. Programs
+//! use real buckets, each request as a whole.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tidegate_algo::shaping::token_bucket::{Due, RATE_UNLIMITED, Take, TokenBucket};
+use tidegate_model::gate::Burst;
+use tidegate_model::{GateSpec, Span, StageId, Time};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::message::{Enforcement, FromStage, Housekeeping, Rule};
+
+use crate::world::{ControllerTestbed, Fake, MIB, MS};
+
+const LIMIT: u64 = MIB;
+/// The default burst of the limit, and what the limit allows in an interval.
+const BURST: u64 = LIMIT / 100;
+const INTERVAL: u64 = LIMIT / 10;
+const GATE: &str = "short:bandwidth";
+
+/// A tenant with a limit, and another one beside it.
+const POLICY: &str = "
+    period = \"1s\"
+    redistribute = \"100ms\"
+    budget = \"8MiB/s\"
+    [[tenant]]
+    name = \"short\"
+    limit = \"1MiB/s\"
+    [[tenant]]
+    name = \"other\"
+";
+
+/// A program that makes requests of one size, one after the other.
+struct Program {
+    stage: ConnectionId,
+    id: StageId,
+    bucket: TokenBucket,
+    spec: Option<Burst>,
+    size: u64,
+    left: u32,
+    due: Option<Due>,
+    /// Whether its supervisor was killed, and the end of its rate then.
+    orphaned: Option<Time>,
+    rates: (u64, u64),
+}
+
+impl Program {
+    /// Does what its agent would do with these rules.
+    fn follow(&mut self, rules: &[Rule], now: Time) {
+        let was_new = self.spec.is_none();
+        for rule in rules {
+            match rule {
+                Rule::Housekeeping(Housekeeping::SetGate { name, spec }) if name == GATE => {
+                    let GateSpec::TokenBucket { rate, burst } = spec else { panic!("{spec:?}") };
+                    (self.spec, self.rates.1) = (Some(*burst), rate.per_second());
+                }
+                Rule::Enforcement(Enforcement::Rate { gate, rate }) if gate == GATE => {
+                    self.set_rate(rate.per_second(), now, was_new);
+                }
+                Rule::Enforcement(Enforcement::Charge { gate, tokens }) if gate == GATE => {
+                    match u64::try_from(*tokens) {
+                        Ok(tokens) => _ = self.bucket.take(tokens, now),
+                        Err(_) => self.bucket.give_back(tokens.unsigned_abs()),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn set_rate(&mut self, rate: u64, now: Time, is_new: bool) {
+        let burst = self.spec.unwrap().tokens(rate);
+        if is_new {
+            self.bucket.configure(RATE_UNLIMITED, 1, now);
+            self.bucket.configure(rate, burst.min(Burst::DEFAULT.tokens(rate)), now);
+        }
+        self.bucket.configure(rate, burst, now);
+        self.rates.0 = rate;
+    }
+
+    /// Makes requests, and returns the bytes of those that went.
+    fn run(&mut self, now: Time) -> u64 {
+        if self.orphaned.is_some_and(|until| until <= now) {
+            self.orphaned = Some(Time::MAX);
+            self.set_rate(self.rates.0.min(self.rates.1), now, false);
+        }
+        let mut moved = 0;
+        while self.left > 0 {
+            let taken = match self.due.take() {
+                Some(due) => Take::Wait(due),
+                None => self.bucket.take(self.size, now),
+            };
+            match taken {
+                Take::Wait(due) if self.bucket.ready_at(due) > now => {
+                    self.due = Some(due);
+                    return moved;
+                }
+                _ => {
+                    self.left -= 1;
+                    moved += self.size;
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// Programs of the tenant, and what they were served.
+struct Bench {
+    world: ControllerTestbed,
+    programs: BTreeMap<u64, Program>,
+    started: u64,
+    /// What the tenant has had and not earned, and the most of it; by an exact clock.
+    owed: f64,
+    most: f64,
+    served: u64,
+    /// Changes that take from buckets or give back to them.
+    charges: usize,
+    /// Bytes of killed supervisors' programs that were not reported.
+    lost: u64,
+    alive_max: usize,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut world = ControllerTestbed::new(Some(POLICY));
+        world.is_watched = true;
+        Self {
+            world,
+            programs: BTreeMap::new(),
+            started: 0,
+            owed: 0.0,
+            most: 0.0,
+            served: 0,
+            charges: 0,
+            lost: 0,
+            alive_max: 0,
+        }
+    }
+
+    fn start(&mut self, size: u64, left: u32) -> u64 {
+        let stage = self.world.join("short", 0);
+        let program = Program {
+            stage,
+            id: self.world.stage(stage).id,
+            bucket: TokenBucket::default(),
+            spec: None,
+            size,
+            left,
+            due: None,
+            orphaned: None,
+            rates: (0, 0),
+        };
+        self.started += 1;
+        self.programs.insert(self.started, program);
+        self.alive_max = self.alive_max.max(self.programs.len());
+        self.deliver();
+        self.started
+    }
+
+    /// Its supervisor says what it has served, and good-bye. One that was killed says nothing, and
+    /// the controller sees that no program is left.
+    fn end(&mut self, number: u64) {
+        let program = self.programs.remove(&number).unwrap();
+        if program.orphaned.is_some() {
+            self.world.controller.on_unused(self.world.now, program.id);
+            return self.world.settle();
+        }
+        let now = self.world.now;
+        let report = self.world.stage(program.stage).report(0, now);
+        self.world.send(program.stage, FromStage::Report(report));
+        self.world.send(program.stage, FromStage::Disconnect);
+    }
+
+    /// Its supervisor is killed.
+    fn kill(&mut self, number: u64) {
+        let program = self.programs.get_mut(&number).unwrap();
+        if program.orphaned.is_none() {
+            let until = self.world.now.after(Span(2 * Span::SECOND.0));
+            program.orphaned = Some(until);
+            self.lost += 4 * MIB;
+            self.world.leave(program.stage);
+        }
+    }
+
+    fn deliver(&mut self) {
+        for program in self.programs.values_mut().filter(|it| it.orphaned.is_none()) {
+            for rules in self.world.changes(program.stage) {
+                let is_charge =
+                    |rule: &&Rule| matches!(rule, Rule::Enforcement(Enforcement::Charge { .. }));
+                self.charges += rules.iter().filter(is_charge).count();
+                program.follow(&rules, self.world.now);
+            }
+        }
+    }
+
+    /// A millisecond.
+    fn step(&mut self) {
+        self.world.run(Span(MS));
+        self.deliver();
+        let mut moved = 0;
+        for program in self.programs.values_mut() {
+            let bytes = program.run(self.world.now);
+            moved += bytes;
+            let Some(fake) = self.world.stages.get_mut(&program.stage) else { continue };
+            let Fake { done_bytes, waited_ns, .. } = fake;
+            *done_bytes += bytes;
+            *waited_ns += if program.due.is_some() { MS } else { 0 };
+        }
+        self.served += moved;
+        self.owed = (self.owed - LIMIT as f64 / 1_000.0).max(0.0) + moved as f64;
+        self.most = self.most.max(self.owed);
+    }
+
+    fn run(&mut self, milliseconds: u64) {
+        (0..milliseconds).for_each(|_| self.step());
+    }
+
+    fn is_done(&self, number: u64) -> bool {
+        self.programs[&number].left == 0
+    }
+}
+
+/// Programs of one request of 4 MiB each, so many at a time, for a while. Returns the bench.
+fn short_programs(at_a_time: u64, seconds: u64) -> Bench {
+    let mut bench = Bench::new();
+    let mut live: Vec<u64> = (0..at_a_time).map(|_| bench.start(4 * MIB, 1)).collect();
+    for _ in 0..seconds * 1_000 {
+        bench.step();
+        for slot in &mut live {
+            if bench.is_done(*slot) {
+                bench.end(*slot);
+                *slot = bench.start(4 * MIB, 1);
+            }
+        }
+    }
+    bench
+}
+
+#[test]
+fn short_programs_have_no_more_than_their_tenants_limit_and_no_less() {
+    for at_a_time in [1, 2, 5] {
+        let bench = short_programs(at_a_time, 200);
+        let first = at_a_time * 4 * MIB;
+        let most = 200 * LIMIT * 101 / 100 + BURST + INTERVAL + first;
+        assert!(bench.served <= most, "{} of {most} with {at_a_time}", bench.served);
+        // Those that wait at the end have paid for most of theirs.
+        let least = 200 * LIMIT * 95 / 100 - first;
+        assert!(bench.served >= least, "{} of {least} with {at_a_time}", bench.served);
+    }
+}
+
+/// A program that goes on has its share while others of its tenant wait for what short ones had.
+#[test]
+fn a_program_that_goes_on_is_not_charged() {
+    let mut bench = Bench::new();
+    let long = bench.start(4 << 10, u32::MAX);
+    bench.run(2_000);
+    let short = bench.start(4 * MIB, 1);
+    bench.run(100);
+    assert!(bench.is_done(short));
+    bench.end(short);
+    let (charges, before) = (bench.charges, bench.programs[&long].left);
+    bench.run(4_000);
+    assert_eq!(bench.charges, charges, "there is none to be charged");
+    let alone = u64::from(before - bench.programs[&long].left) * (4 << 10);
+    assert!(alone >= 4 * LIMIT * 98 / 100, "{alone} bytes");
+    let waits = bench.start(4 * MIB, 1);
+    assert_eq!(bench.charges, charges + 1);
+    bench.run(1_000);
+    assert!(!bench.is_done(waits), "its tenant has had 4 MiB too much");
+}
+
+/// What programs that are there wait for themselves, no other one waits for.
+#[test]
+fn a_program_is_not_charged_what_others_pay_by_themselves() {
+    let mut bench = Bench::new();
+    let large: Vec<u64> = (0..3).map(|_| bench.start(4 * MIB, u32::MAX)).collect();
+    bench.run(2_000);
+    assert_eq!(bench.served, 12 * MIB);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(next));
+    // One of them connects anew, with its debt.
+    let program = bench.programs.get_mut(&large[0]).unwrap();
+    let fake = bench.world.stages.remove(&program.stage).unwrap();
+    bench.world.controller.on_closed(bench.world.now, program.stage, "gone");
+    let (done_bytes, waited_ns) = (fake.done_bytes, fake.waited_ns);
+    program.stage = bench.world.rejoin(fake, Span::ZERO);
+    let fake = bench.world.stage(program.stage);
+    (fake.done_bytes, fake.waited_ns) = (done_bytes, waited_ns);
+    bench.run(500);
+    bench.end(next);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(next));
+    assert_eq!(bench.charges, 0);
+    // What it owes is left behind as it ends.
+    bench.end(large[0]);
+    bench.start(4 << 10, 1);
+    assert_eq!(bench.charges, 1);
+}
+
+/// Programs wait for a minute at most, whatever was reported.
+#[test]
+fn a_debt_is_a_minute_at_most() {
+    for bytes in [600 * MIB, u64::MAX] {
+        let mut bench = Bench::new();
+        let liar = bench.start(4 << 10, 1);
+        bench.run(200);
+        bench.world.stage(bench.programs[&liar].stage).done_bytes = bytes;
+        bench.end(liar);
+        let next = bench.start(4 << 10, 1);
+        bench.run(55_000);
+        assert!(!bench.is_done(next));
+        bench.run(6_000);
+        assert!(bench.is_done(next));
+    }
+}
+
+/// A program whose supervisor was killed pays its own debt by waiting, as others do.
+#[test]
+fn a_killed_supervisor_leaves_no_debt_that_was_paid() {
+    let mut bench = Bench::new();
+    let first = bench.start(4 * MIB, 1);
+    bench.run(200);
+    bench.kill(first);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(next), "it is there and pays by itself");
+    bench.end(next);
+    // 0.2 s and this are what the first one's request takes at the limit.
+    bench.run(4_000);
+    bench.end(first);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(next));
+    assert_eq!(bench.charges, 0);
+}
+
+/// Leaves a debt of 4 MiB and starts a program that waits for it.
+fn waiting() -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let first = bench.start(4 * MIB, 1);
+    bench.run(50);
+    bench.end(first);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1_000);
+    assert!(!bench.is_done(next));
+    (bench, next)
+}
+
+#[test]
+fn a_limit_that_changes_holds_for_debts_from_then_on() {
+    let limits = |limit: &str| POLICY.replace("limit = \"1MiB/s\"", limit);
+    let (mut bench, next) = waiting();
+    bench.world.apply(2, &limits(""));
+    bench.run(150);
+    assert!(bench.is_done(next), "without a limit there is no debt");
+    let (mut bench, next) = waiting();
+    bench.world.apply(2, &limits("limit = \"4MiB/s\""));
+    bench.run(1_000);
+    assert!(bench.is_done(next), "2.9 MiB are 0.7 s");
+    let (mut bench, next) = waiting();
+    bench.world.apply(2, &limits("limit = \"2MiB/s\"\nburst = \"4MiB\""));
+    bench.run(150);
+    assert!(bench.is_done(next), "all of it is a burst");
+    let (mut bench, next) = waiting();
+    bench.world.apply(2, &POLICY.replace("short", "long"));
+    bench.world.apply(3, POLICY);
+    bench.programs.remove(&next);
+    let next = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(next), "a tenant that comes back owes nothing");
+}
+
+/// Programs within a limit owe nothing by a lower one.
+#[test]
+fn a_lower_limit_makes_no_debts() {
+    let policy = |limit: &str| {
+        POLICY.replace("limit = \"1MiB/s\"", &format!("limit = \"{limit}\"\nburst = \"1s\""))
+    };
+    let mut bench = Bench::new();
+    bench.world.apply(2, &policy("8MiB/s"));
+    let long = bench.start(4 << 10, 0);
+    bench.run(2_000);
+    bench.programs.get_mut(&long).unwrap().left = u32::MAX;
+    bench.run(300);
+    assert!(bench.served > 8 * MIB, "a burst");
+    bench.world.apply(3, &policy("64KiB/s"));
+    bench.run(10);
+    bench.end(long);
+    let next = bench.start(4 << 10, 1);
+    assert_eq!(bench.charges, 0);
+    // Its bucket has 10 ms of the rate.
+    bench.run(60);
+    assert!(bench.is_done(next));
+}
+
+/// Tenants of a group with a limit.
+#[test]
+fn a_groups_limit_holds_for_the_short_programs_of_its_tenants() {
+    let mut bench = Bench::new();
+    let group = "[[group]]\nname = \"both\"\nlimit = \"1MiB/s\"\n";
+    let policy = POLICY.replace("limit = \"1MiB/s\"", "group = \"both\"");
+    let others = "[[tenant]]\nname = \"third\"\ngroup = \"both\"\n\
+                  [[tenant]]\nname = \"promised\"\nreservation = \"100KiB/s\"\ngroup = \"both\"\n";
+    bench.world.apply(2, &format!("{policy}{others}{group}"));
+    let first = bench.start(4 * MIB, 1);
+    bench.run(50);
+    bench.end(first);
+    let third = bench.world.join("third", 0);
+    let of_third = |bench: &mut Bench| {
+        let rules = bench.world.changes(third).into_iter().flatten();
+        let charge = |rule| match rule {
+            Rule::Enforcement(Enforcement::Charge { gate, tokens }) => Some((gate, tokens)),
+            _ => None,
+        };
+        rules.filter_map(charge).collect::<Vec<_>>()
+    };
+    let charges = of_third(&mut bench);
+    let [(gate, tokens)] = &charges[..] else { panic!("{charges:?}") };
+    assert_eq!(gate, "third:bandwidth");
+    assert!((3 << 20..4 << 20).contains(tokens), "{tokens}");
+    // A reservation holds, whatever others of the group had.
+    let promised = bench.world.join("promised", 0);
+    let is_charge = |rule| matches!(rule, Rule::Enforcement(Enforcement::Charge { .. }));
+    assert!(!bench.world.changes(promised).into_iter().flatten().any(is_charge));
+    bench.world.send(promised, FromStage::Disconnect);
+    // As the group earns, its stages need not wait, whatever rates they have.
+    bench.start(4 << 10, 1);
+    bench.run(4_000);
+    assert!(of_third(&mut bench).iter().all(|(_, tokens)| *tokens < 0));
+    let last = bench.start(4 << 10, 1);
+    bench.run(1);
+    assert!(bench.is_done(last));
+}
+
+/// A tenant within its limit is never charged, also where reports are late.
+#[test]
+fn programs_within_their_limit_are_not_charged() {
+    let mut bench = Bench::new();
+    let long = bench.start(4 << 10, u32::MAX);
+    for round in 0..20 {
+        // Its supervisor is stopped for a while.
+        bench.world.stage(bench.programs[&long].stage).is_deaf = round % 10 == 5;
+        let short = bench.start(4 << 10, 1);
+        bench.run(97);
+        bench.end(short);
+        bench.run(903);
+    }
+    assert!(bench.served >= 20 * LIMIT * 9 / 10, "{} bytes", bench.served);
+    assert_eq!(bench.charges, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Start { size: u64, left: u32 },
+    End(usize),
+    Kill(usize),
+    Run(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let size = prop_oneof![Just(4 << 10), Just(64 << 10), Just(MIB), Just(4 * MIB)];
+    prop_oneof![
+        6 => (size, prop_oneof![3 => Just(1u32), 1 => 1..50u32])
+            .prop_map(|(size, left)| Act::Start { size, left }),
+        4 => any::<usize>().prop_map(Act::End),
+        1 => any::<usize>().prop_map(Act::Kill),
+        6 => (1u64..700).prop_map(Act::Run),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// In no window is more served than the limit allows, a burst and an interval, and a burst and
+    /// a larger request for each program at a time and for each killed supervisor. A hundredth of
+    /// the limit is forgiven, and one is for programs that start.
+    #[test]
+    fn a_limit_holds_in_every_window(acts in prop::collection::vec(act(), 1..120)) {
+        let mut bench = Bench::new();
+        for act in acts {
+            let pick = |index: usize, bench: &Bench| {
+                let count = bench.programs.len();
+                bench.programs.keys().nth(index.checked_rem(count)?).copied()
+            };
+            match act {
+                Act::Start { size, left } => {
+                    if bench.programs.len() == 3 {
+                        let first = *bench.programs.keys().next().unwrap();
+                        bench.end(first);
+                    }
+                    bench.start(size, left);
+                }
+                Act::End(index) => pick(index, &bench).into_iter().for_each(|it| bench.end(it)),
+                Act::Kill(index) => pick(index, &bench).into_iter().for_each(|it| bench.kill(it)),
+                Act::Run(milliseconds) => bench.run(milliseconds),
+            }
+        }
+        let programs = (bench.alive_max as u64) * (4 * MIB + BURST);
+        let starting = bench.world.now.0 / MS * LIMIT / 1_000 / 50;
+        let most = BURST + INTERVAL + programs + bench.lost + starting;
+        prop_assert!(bench.most <= most as f64, "{} of {most} bytes", bench.most);
+    }
+}
