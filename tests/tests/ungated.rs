@@ -246,3 +246,16 @@ fn programs_that_ran_without_the_shim_are_reported_beside_unseen_bytes() {
     assert!(notices.contains("were not seen\n"), "{notices}");
     assert!(!notices.contains("not_loaded"), "{notices}");
 }
+
+/// The programs of a run within a run belong to the inner one, which counts them.
+#[test]
+fn programs_of_a_run_within_a_run_are_not_missed() {
+    let bed = Bed::new(FREE);
+    let mut outer = bed.tidegate(&["run", "--report", "--tenant", "free", "--"]);
+    outer.arg(tidegate_tests::built::tidegate()).args(["run", "--tenant", "free", "--"]);
+    let script = "true; (true & wait); exec true";
+    let outcome = process::run(outer.args(["sh", "-c", script]).current_dir(bed.folder()));
+    let notices = outcome.success().notices();
+    assert!(notices.contains("were not seen"), "the outer run has reported: {notices}");
+    assert!(!notices.contains("not_loaded") && !notices.contains("nothing is known"), "{notices}");
+}
