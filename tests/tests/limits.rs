@@ -189,6 +189,15 @@ fn unattributed_requests_pass_and_are_counted() {
     assert_eq!(bed.tenant("a")["bytes"], 0);
     let outcome = running.finish().success();
     assert!(!outcome.notices().contains("not seen"), "it was seen: {outcome:?}");
+    // The count stays when the program has ended, and its stage says that it was its own.
+    tidegate_tests::eventually("the stage to end", || bed.status()["ended_stages"][0].is_object());
+    let status = bed.status();
+    assert_eq!(status["totals"]["unmatched_bytes"], 0, "{status}");
+    for counts in
+        [&status["totals"]["unmatched_ever_bytes"], &status["ended_stages"][0]["unmatched_bytes"]]
+    {
+        assert!(counts.as_u64() >= Some(MIB), "{status}");
+    }
 }
 
 #[test]

@@ -246,3 +246,35 @@ fn programs_that_ran_without_the_shim_are_reported_beside_unseen_bytes() {
     assert!(notices.contains("were not seen\n"), "{notices}");
     assert!(!notices.contains("not_loaded"), "{notices}");
 }
+
+/// The programs of a run within a run belong to the inner one, which counts them.
+#[test]
+fn programs_of_a_run_within_a_run_are_not_missed() {
+    let bed = Bed::new(FREE);
+    let mut outer = bed.tidegate(&["run", "--report", "--tenant", "free", "--"]);
+    outer.arg(tidegate_tests::built::tidegate()).args(["run", "--tenant", "free", "--"]);
+    let script = "true; (true & wait); exec true";
+    let outcome = process::run(outer.args(["sh", "-c", script]).current_dir(bed.folder()));
+    let notices = outcome.success().notices();
+    assert!(notices.contains("were not seen"), "the outer run has reported: {notices}");
+    assert!(!notices.contains("not_loaded") && !notices.contains("nothing is known"), "{notices}");
+}
+
+/// What a script reads of a run is in fields, not in a sentence.
+#[test]
+fn a_report_in_json_has_numbers() {
+    let bed = Bed::new(FREE);
+    let mut command = bed.tidegate(&["--json", "run", "--report", "--tenant", "free", "--"]);
+    let script = "dd if=/dev/zero of=file bs=1024 count=3 2> /dev/null; cat file | cat > /dev/null";
+    let outcome = process::run(command.args(["sh", "-c", script]).current_dir(bed.folder()));
+    let outcome = outcome.success();
+    let lines = outcome.stderr.lines().map(serde_json::from_str::<serde_json::Value>);
+    let reports: Vec<_> = lines.map_while(Result::ok).collect();
+    let report = reports.iter().find(|it| it["passed_bytes"].is_u64());
+    let report = report.unwrap_or_else(|| panic!("no report: {outcome:?}"));
+    assert!(report["passed_bytes"].as_u64() >= Some(6 * 1024), "written and read: {report}");
+    assert!(report["not_storage_bytes"].as_u64() >= Some(6 * 1024), "the pipe's ends: {report}");
+    assert_eq!(report["unseen_programs"], 0, "{report}");
+    let reasons = report["reasons"].as_array().into_iter().flatten();
+    assert!(reasons.clone().any(|it| it["reason"] == "not_storage"), "{report}");
+}

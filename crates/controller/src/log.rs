@@ -131,13 +131,20 @@ fn log_missed(event: &Event) {
 fn log_capacity(event: &Event) {
     if let Event::CapacityFound {
         resource,
-        before_operations_per_second: before,
-        operations_per_second: operations,
-        bytes_per_second: bytes,
+        before_operations_per_second,
+        operations_per_second,
+        bytes_per_second,
         reason,
     } = event
     {
-        tracing::info!(resource, before, operations, bytes, reason, "capacity found");
+        tracing::info!(
+            resource,
+            before_operations_per_second,
+            operations_per_second,
+            bytes_per_second,
+            reason,
+            "capacity found"
+        );
     }
 }
 
@@ -146,22 +153,28 @@ fn log_at_data_node(event: &Event) {
         Event::ShareMissed {
             node,
             tenant,
-            done_operations_per_second: done,
-            reserved_operations_per_second: reserved,
-        } => tracing::warn!(node, tenant, done, reserved, "share missed"),
+            done_operations_per_second,
+            reserved_operations_per_second,
+        } => tracing::warn!(
+            node,
+            tenant,
+            done_operations_per_second,
+            reserved_operations_per_second,
+            "share missed"
+        ),
         Event::ClientOverstepped {
             node,
             tenant,
             session_slot,
-            issued_operations: issued,
-            token_operations: tokens,
+            issued_operations,
+            token_operations,
         } => {
             tracing::warn!(
                 node,
                 tenant,
                 "seat" = session_slot.0,
-                issued,
-                tokens,
+                issued_operations,
+                token_operations,
                 "client overstepped, and is shut out"
             );
         }
@@ -181,11 +194,14 @@ fn log_at_data_node(event: &Event) {
             tracing::error!(node, structure, is_store_kept, took_ns, "memory damaged by a client");
         }
         Event::MonitorLate { node, late_ns } => tracing::warn!(node, late_ns, "monitor late"),
-        Event::CapacityLearned {
-            node,
-            before_operations_per_second: before,
-            operations_per_second: after,
-        } => tracing::info!(node, before, after, "capacity learned"),
+        Event::CapacityLearned { node, before_operations_per_second, operations_per_second } => {
+            tracing::info!(
+                node,
+                before_operations_per_second,
+                operations_per_second,
+                "capacity learned"
+            )
+        }
         _ => {}
     }
 }

@@ -62,7 +62,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
         std::io::Result::Ok(stage)
     });
     match attached {
-        Ok(Ok(stage)) => install_stage(stage),
+        Ok(Ok(stage)) => install_stage(stage, path),
         _ if is_strict => exit_before_main(path),
         _ if value(DEBUG).is_some() => {
             debug_print(&[b"tidegate: no segment of this release at ", path])
@@ -90,8 +90,8 @@ fn exit_before_main(reason: &[u8]) -> ! {
 }
 
 /// Gives this process its stage, and those that it forks.
-fn install_stage(stage: Stage) {
-    if process::set_stage(stage) {
+fn install_stage(stage: Stage, path: &[u8]) {
+    if process::set_stage(stage, path) {
         // SAFETY: what runs in the child does nothing that is forbidden there. If there is no
         // memory for it, children draw on the same buckets but are not listed.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };

@@ -11,14 +11,23 @@ use tidegate_stage::Stage;
 /// Set by the constructor and never removed: a thread may be in a gate when the program ends.
 static STAGE: OnceLock<Stage> = OnceLock::new();
 
+/// The path of its segment, as the environment had it when the program began.
+static SEGMENT: OnceLock<Box<[u8]>> = OnceLock::new();
+
 /// The stage of this process, if it has one and the constructor has run.
 #[inline]
 pub(crate) fn stage() -> Option<&'static Stage> {
     STAGE.get()
 }
 
-/// Gives the process its stage. Returns whether it had none.
-pub(crate) fn set_stage(stage: Stage) -> bool {
+/// The path of the segment of that stage.
+pub(crate) fn segment() -> Option<&'static [u8]> {
+    SEGMENT.get().map(|path| &**path)
+}
+
+/// Gives the process its stage, which has its segment at `path`. Returns whether it had none.
+pub(crate) fn set_stage(stage: Stage, path: &[u8]) -> bool {
+    let _ = SEGMENT.set(path.into());
     STAGE.set(stage).is_ok()
 }
 

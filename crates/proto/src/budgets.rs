@@ -45,6 +45,7 @@ use earlier::Earlier;
 use ended::EndedStages;
 use name_index::NameIndex;
 use stage::Stage;
+use window_stats::TrafficCounters;
 pub use window_stats::Waits;
 
 mod admission;
@@ -156,6 +157,8 @@ struct Totals {
     cycles: u64,
     /// How long the last cycle took, from its first question to its last report.
     cycle: Span,
+    /// Requests that matched no rule, at stages that are gone.
+    unmatched: TrafficCounters,
 }
 
 /// The machine. See the head of this file.
@@ -229,16 +232,16 @@ impl Budgets {
         }
         // No moment without the rates that it still enforces: nothing is divided in between.
         let earlier = self.stages.remove(&id);
-        if earlier.is_none() {
-            self.claim(now, &mut stage, &held);
-        }
         if let Some(earlier) = &earlier {
             stage.inherit_debts(earlier);
+            self.totals.unmatched.add(earlier.unmatched.total);
             if stage.peer.is_remote() {
                 stage.inherit(earlier);
             }
             let left = (!earlier.is_lost).then(|| left(earlier, REPLACED));
             left.into_iter().for_each(|event| self.outbox.publish(event));
+        } else {
+            self.claim(now, &mut stage, &held);
         }
         let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
         self.stages.insert(id, stage);

@@ -110,6 +110,11 @@ pub struct Totals {
     pub unmatched_bytes: u64,
     /// Requests that matched no rule on the stages that are connected now.
     pub unmatched_operations: u64,
+    /// Bytes of requests that matched no rule since the controller started, at stages that have
+    /// ended too.
+    pub unmatched_ever_bytes: u64,
+    /// Requests that matched no rule since the controller started, at stages that have ended too.
+    pub unmatched_ever_operations: u64,
     /// Cycles that have ended.
     pub cycles: u64,
     /// How long the last one took, from its first request to its last report.
@@ -338,6 +343,10 @@ pub struct EndedStageStatus {
     pub ended_ns: u64,
     /// Requests of all its tenants in its last minute, and how long gates held them.
     pub waits: StageWaits,
+    /// Bytes of its requests that matched no rule.
+    pub unmatched_bytes: u64,
+    /// Its requests that matched no rule.
+    pub unmatched_operations: u64,
 }
 
 /// The traffic that passed a stage's gates, and the traffic that did not.

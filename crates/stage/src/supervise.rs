@@ -22,10 +22,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 #[cfg(feature = "tls")]
 use tidegate_fabric::stream::Way;
 use tidegate_model::Span;
-use tidegate_proto::message::Coverage;
 
 use crate::agent::Driver;
-use crate::bypass::{BYPASSES, Bypass, PROGRAMS};
+use crate::bypass::{BYPASSES, Bypass};
 use crate::census;
 use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
@@ -33,6 +32,9 @@ use crate::report;
 use crate::segment::{Segment, VARIABLE};
 use crate::settings::Settings;
 use crate::sweep;
+pub use coverage::{CoverageReport, PassedCalls};
+
+mod coverage;
 
 /// How long the program's start waits for a controller's rules, so that its first request meets
 /// them. A controller on the same machine answers within a millisecond.
@@ -52,10 +54,6 @@ const FORWARDED: [signal::Signal; 7] = [
 ];
 /// Tells the shim in each program below that it is to end rather than run without its stage.
 const FAIL_CLOSED: &str = "TIDEGATE_FAIL_CLOSED";
-/// Less than this share of a program's bytes unseen is noise: the loader's reads, a shell's.
-const UNSEEN_SHARE: f64 = 0.01;
-/// Nor is less than this worth a word.
-const UNSEEN_BYTES: u64 = 1 << 20;
 
 /// How long a program may take from its start to the shim's first instruction, if the program that
 /// started it has ended meanwhile. Chosen by hand.
@@ -96,17 +94,30 @@ pub struct Options {
     pub fail_closed: bool,
     /// How much the supervisor reports to the user.
     pub report: Verbosity,
-    /// The line on standard error for a message to the user, which has no line break.
-    pub line: fn(&str) -> String,
+    /// The lines on standard error for a message to the user.
+    pub lines: fn(&Notice) -> String,
+}
+
+/// A message to the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A sentence without a line break.
+    Text(String),
+    /// What passed the gates and what did not, when the program has ended.
+    Coverage(CoverageReport),
 }
 
 impl Options {
     /// Writes a message to standard error, unless the user wants none. The disk behind it may be
     /// full; the program runs all the same.
-    fn complain(&self, message: &str) {
+    fn print(&self, notice: &Notice) {
         if self.report != Verbosity::Quiet {
-            let _ = io::stderr().write_all((self.line)(message).as_bytes());
+            let _ = io::stderr().write_all((self.lines)(notice).as_bytes());
         }
+    }
+
+    fn complain(&self, message: &str) {
+        self.print(&Notice::Text(message.into()));
     }
 }
 
@@ -208,8 +219,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
         supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
     programs.report();
     let missing = count_missing(&mut driver, &file.0);
-    let coverage = report::coverage(driver.segment(), driver.census());
-    report_coverage(options, &coverage, uncovered.is_some());
+    report_coverage(options, &driver, uncovered.is_some());
     let code = match code {
         Exit::Code(0) if missing > 0 && options.fail_closed => {
             print_line(&format!(
@@ -520,48 +530,14 @@ impl Programs<'_> {
     }
 }
 
-/// How many programs ran without the shim; what they did is in no number.
-fn unseen_programs(coverage: &Coverage) -> u64 {
-    let is_program =
-        |reason: &str| PROGRAMS.iter().any(|known| BYPASSES[*known as usize].1 == reason);
-    let unseen = coverage.bypasses.iter().filter(|bypassed| is_program(&bypassed.reason));
-    unseen.map(|bypassed| bypassed.calls).sum()
-}
-
 /// Says what passed the gates by; `is_first_unseen` if the shim was not in the first program.
-fn report_coverage(options: &Options, coverage: &Coverage, is_first_unseen: bool) {
-    let report = options.report;
-    let seen = coverage.seen_bytes;
-    let passed: u64 = coverage.bypasses.iter().map(|bypassed| bypassed.bytes).sum();
-    let unseen = coverage.syscall_bytes.saturating_sub(seen.saturating_add(passed));
-    let much =
-        unseen > UNSEEN_BYTES && unseen as f64 > UNSEEN_SHARE * coverage.syscall_bytes as f64;
-    if much || report == Verbosity::Always {
-        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-        options.complain(&format!(
-            "{:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
-             {:.1} MiB were not seen{}{}",
-            mib(seen),
-            mib(passed),
-            mib(unseen),
-            if much { " (raw system calls, or programs without the shim)" } else { "" },
-            match unseen_programs(coverage) + u64::from(is_first_unseen) {
-                0 => String::new(),
-                1 => "; nothing is known of 1 program that ran without the shim".into(),
-                count =>
-                    format!("; nothing is known of {count} programs that ran without the shim"),
-            },
-        ));
-    }
-    for bypassed in &coverage.bypasses {
-        let known = BYPASSES.iter().find(|(_, name, _)| *name == bypassed.reason);
-        let Some((_, name, advice)) = known else { continue };
-        let harmless = advice.starts_with("nothing");
-        if !harmless || report == Verbosity::Always {
-            let calls = bypassed.calls;
-            let plural = if calls == 1 { "" } else { "s" };
-            options.complain(&format!("{name}: {calls} call{plural}; {advice}"));
-        }
+fn report_coverage(options: &Options, driver: &Driver, is_first_unseen: bool) {
+    let coverage = report::coverage(driver.segment(), driver.census());
+    let has_rules = driver.segment().header.generation.load(Ordering::Relaxed) > 0;
+    let others = (has_rules, u64::from(is_first_unseen));
+    let report = CoverageReport::new(&coverage, others, options.report == Verbosity::Always);
+    if !report.is_empty() {
+        options.print(&Notice::Coverage(report));
     }
 }
 

@@ -116,10 +116,15 @@ impl Device {
         }
     }
 
+    /// The most at a time for which requests are back within a bound of latency.
+    pub fn bound(&self) -> u32 {
+        self.bound.load(Ordering::Relaxed)
+    }
+
     /// The most that go there with headroom.
     #[inline]
     fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed).min(self.bound.load(Ordering::Relaxed))
+        self.limit.load(Ordering::Relaxed).min(self.bound())
     }
 
     /// From now on requests without a reservation weigh at most so much at a time, but for what the
@@ -166,7 +171,7 @@ impl Device {
     /// Whether one more reserved request may go there without headroom, because replies are long:
     /// as many again as may go there, up to the depth or the bound.
     pub fn has_spare(&self) -> bool {
-        let (limit, most) = (self.limit(), self.bound.load(Ordering::Relaxed));
+        let (limit, most) = (self.limit(), self.bound());
         limit < most && self.in_flight() < limit.saturating_mul(2).min(most)
     }
 
@@ -174,8 +179,7 @@ impl Device {
     /// a reservation makes due go nevertheless, without headroom.
     pub fn is_bounded(&self) -> bool {
         let in_flight = self.in_flight();
-        in_flight >= self.bound.load(Ordering::Relaxed)
-            && in_flight < self.limit.load(Ordering::Relaxed)
+        in_flight >= self.bound() && in_flight < self.limit.load(Ordering::Relaxed)
     }
 
     /// Takes headroom for at most so many requests, and returns for how many.

@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
+use serde_json::{Value, json};
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
-use tidegate_stage::supervise::{self, Exit, Options, RunError, Verbosity};
+use tidegate_stage::supervise::{
+    self, CoverageReport, Exit, Notice, Options, PassedCalls, RunError, Verbosity,
+};
 
 use tidegate_console::address::resolved;
 use tidegate_console::certificate::client_identity;
@@ -117,7 +120,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         arguments: command.collect(),
         fail_closed: args.fail_closed,
         report,
-        line: if common.json { json_line } else { text_line },
+        lines: if common.json { json_line } else { text_lines },
     };
     match supervise::run(&options) {
         Ok(Exit::Code(code)) => Ok(ExitCode::from(code)),
@@ -126,12 +129,36 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-fn text_line(message: &str) -> String {
-    format!("tidegate: {message}\n")
+fn text_lines(notice: &Notice) -> String {
+    let line = |message: &String| format!("tidegate: {message}\n");
+    match notice {
+        Notice::Text(message) => line(message),
+        Notice::Coverage(report) => report.lines().iter().map(line).collect(),
+    }
 }
 
-fn json_line(message: &str) -> String {
-    format!("{}\n", serde_json::json!({ "warning": message }))
+fn json_line(notice: &Notice) -> String {
+    let object = match notice {
+        Notice::Text(message) => json!({ "warning": message }),
+        Notice::Coverage(report) => coverage_json(report),
+    };
+    format!("{object}\n")
+}
+
+fn coverage_json(report: &CoverageReport) -> Value {
+    let gated = if report.has_rules { report.passed_bytes } else { 0 };
+    let reason = |it: &PassedCalls| {
+        let PassedCalls { reason, calls, bytes, advice } = *it;
+        json!({ "reason": reason, "calls": calls, "bytes": bytes, "advice": advice })
+    };
+    json!({
+        "passed_bytes": gated,
+        "without_rules_bytes": report.passed_bytes - gated,
+        "not_storage_bytes": report.not_storage_bytes,
+        "unseen_bytes": report.unseen_bytes,
+        "unseen_programs": report.unseen_programs,
+        "reasons": report.reasons.iter().map(reason).collect::<Vec<_>>(),
+    })
 }
 
 /// The exit code that shells report for a program that ended by a signal.
@@ -149,8 +176,36 @@ mod tests {
 
     #[test]
     fn messages_are_lines_of_text_or_json() {
-        assert_eq!(text_line("a \"b\""), "tidegate: a \"b\"\n");
-        assert_eq!(json_line("a \"b\""), "{\"warning\":\"a \\\"b\\\"\"}\n");
+        let notice = Notice::Text("a \"b\"".into());
+        assert_eq!(text_lines(&notice), "tidegate: a \"b\"\n");
+        assert_eq!(json_line(&notice), "{\"warning\":\"a \\\"b\\\"\"}\n");
+    }
+
+    #[test]
+    fn numbers_are_fields_for_programs() {
+        let mapping = PassedCalls { reason: "mapping", calls: 2, bytes: 0, advice: "none" };
+        let report = CoverageReport {
+            passed_bytes: 5,
+            not_storage_bytes: 6,
+            unseen_bytes: 7,
+            unseen_programs: 1,
+            has_rules: true,
+            reasons: vec![mapping],
+            ..CoverageReport::default()
+        };
+        let expected = json!({
+            "passed_bytes": 5, "without_rules_bytes": 0, "not_storage_bytes": 6, "unseen_bytes": 7,
+            "unseen_programs": 1,
+            "reasons": [{ "reason": "mapping", "calls": 2, "bytes": 0, "advice": "none" }],
+        });
+        let line = json_line(&Notice::Coverage(report.clone()));
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), expected);
+        let refused = json_line(&Notice::Coverage(CoverageReport { has_rules: false, ..report }));
+        let refused: Value = serde_json::from_str(&refused).unwrap();
+        assert_eq!(
+            (&refused["passed_bytes"], &refused["without_rules_bytes"]),
+            (&json!(0), &json!(5))
+        );
     }
 
     #[test]

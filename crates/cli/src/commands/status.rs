@@ -202,7 +202,7 @@ impl Screen {
         let mut table = Table::new()
             .right("ENDED STAGE")
             .each_left(["TENANT", "AGO"])
-            .each_right(["REQUESTS", "BYTES", "MEAN WAIT"])
+            .each_right(["REQUESTS", "BYTES", "MEAN WAIT", "NO RULE"])
             .left("COMMAND");
         for stage in stages.iter().take(ENDED_MAX) {
             let waits = &stage.waits;
@@ -215,6 +215,7 @@ impl Screen {
                 amounts::count(waits.requests).into(),
                 amounts::bytes(waits.bytes).into(),
                 mean.map_or("-".into(), amounts::span).into(),
+                amounts::bytes(stage.unmatched_bytes).into(),
                 stage.command.as_str().into(),
             ]);
         }
@@ -571,11 +572,12 @@ mod tests {
             tenant: "web".into(),
             command: "fio".into(),
             ended_ns: 20_000_000_000,
+            unmatched_bytes: 3 << 20,
             waits,
             ..EndedStageStatus::default()
         };
         let shown = lines(&Status { ended_stages: vec![ended], ..Status::default() });
-        let line = "7 | web | 20 s | 10 | 4 MiB | 2 ms | fio";
+        let line = "7 | web | 20 s | 10 | 4 MiB | 2 ms | 3 MiB | fio";
         assert!(shown.iter().any(|it| it == line), "{shown:#?}");
     }
 }

@@ -106,6 +106,10 @@ tables! {
             "Stages that the controller refused.";
         Counter "rules_refused" = status.totals.rules_refused,
             "Times that a stage refused its rules.";
+        Counter "unmatched_bytes" = status.totals.unmatched_ever_bytes,
+            "Bytes of requests at stages that matched no rule, and passed unhindered.";
+        Counter "unmatched_operations" = status.totals.unmatched_ever_operations,
+            "Requests at stages that matched no rule, and passed unhindered.";
         Gauge "stages_refusing_rules" = refusing(status),
             "Connected stages that refused the rules of the policy in force.";
     }

@@ -138,6 +138,8 @@ pub(super) struct Endpoint {
     /// The log lines about refused clients, and about accepted ones.
     refusals: LogLimiter,
     sessions: LogLimiter,
+    /// Whether a session slot is free, or one has its former client again.
+    is_slot_free: bool,
 }
 
 impl Endpoint {
@@ -169,13 +171,13 @@ impl Endpoint {
             controller: controller.map(|way| ControllerLink::new(way, CONTROLLER, "data node")),
             refusals: LogLimiter::default(),
             sessions: LogLimiter::new(SESSION_LINES),
+            is_slot_free: false,
         })
     }
 
     /// Serves clients until the node ends.
     pub(super) fn run(mut self, is_ending: &AtomicBool) {
         let (mut ready, mut messages) = (Vec::new(), Vec::new());
-        let mut is_slot_free = false;
         while !is_ending.load(Ordering::Acquire) {
             self.connect_if_due();
             self.move_if_due();
@@ -191,12 +193,10 @@ impl Endpoint {
                     Message::Damaged => self.remake(),
                     Message::BlocksLow => self.bring_back_blocks(),
                     Message::Period => {}
-                    Message::SlotFree => is_slot_free = true,
+                    Message::SlotFree => self.is_slot_free = true,
                 }
             }
-            if std::mem::take(&mut is_slot_free) {
-                self.answer_all();
-            }
+            self.answer_waiting();
             for Ready { token, .. } in ready.drain(..) {
                 match token {
                     LISTENER => self.accept(),
@@ -204,6 +204,7 @@ impl Endpoint {
                     connection => self.receive(connection),
                 }
             }
+            self.answer_waiting();
             self.send();
         }
         self.host.end();
@@ -341,6 +342,8 @@ impl Endpoint {
         let peer = connection.identity.name();
         let answered = match self.host.open_session(&connection.identity, &hello) {
             Ok((welcome, region)) => {
+                // Clients may have waited for the slot of one that has come back.
+                self.is_slot_free |= hello.session_slot.is_some();
                 if self.host.is_incomplete() {
                     // From here on clients have the new memory, and no client can return the
                     // former.
@@ -416,6 +419,13 @@ impl Endpoint {
         let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
         let is_alone = is_over(&mut self.waiting);
         if is_over(&mut self.beginning) || is_alone {
+            self.answer_all();
+        }
+    }
+
+    /// Answers the waiting clients if that may have another result than before.
+    fn answer_waiting(&mut self) {
+        while std::mem::take(&mut self.is_slot_free) {
             self.answer_all();
         }
     }

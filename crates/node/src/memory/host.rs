@@ -127,7 +127,10 @@ fn take_session_slot(
     let earlier = hello.session_slot.filter(|number| orphans.contains(number));
     if earlier.is_none() {
         let clients = |name: &str| share_agent.registry.clients_of(name);
-        session_slots::admit(share_agent.policy(), tenant, clients, monitor.slots())?;
+        let mut slots = monitor.slots();
+        // Some periods later there will be no slot whose client has not come back.
+        slots.leaving = slots.taken.min(slots.leaving + orphans.len());
+        session_slots::admit(share_agent.policy(), tenant, clients, slots)?;
     }
     let promise = share_agent.registry.offer(tenant, hello).map_err(Denied::Refused)?;
     earlier.iter().for_each(|number| _ = orphans.remove(number));
@@ -387,6 +390,13 @@ impl Host {
         }
         sweeper.leave(self.clock.now(), session_slot);
         self.pulse.get().inspect(|thread| thread.unpark());
+    }
+
+    /// Whether a session slot is that of a client of this node's earlier incarnation, which has not
+    /// reconnected.
+    #[cfg(test)]
+    fn is_orphan(&self, session_slot: SessionSlot) -> bool {
+        lock(&self.inner).orphans.contains(&session_slot)
     }
 
     /// The tenant of a session slot; empty without a client.
@@ -752,6 +762,46 @@ mod tests {
     fn client(shm: Shm) -> Client<Shm> {
         let mut opening = Opening::new(shm, region_layout::DATA);
         while !opening.poll(Time::ZERO).unwrap() {}
+    /// All slots are those of clients of the earlier incarnation: one that has left before it ended
+    /// has none, and for the slot of one that may come back, a new client waits.
+    #[test]
+    fn a_restarted_node_gives_away_slots_of_clients_that_have_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = || {
+            let node = DataNode { session_slots: 2, ..node() };
+            let note = folder.path().join("m.region");
+            let host = Host::new(node, TokenRules::Sound, note, Clock::start()).unwrap();
+            apply(&host, 1, Policy::parse("[[tenant]]\nname = \"a\"").unwrap());
+            host
+        };
+        let (first, slots) = (live(), [0, 1].map(SessionSlot));
+        first.settle();
+        let open = |host: &Host| host.open_session(&identity(0), &hello("a", 0));
+        let (_, memory) = open(&first).unwrap();
+        open(&first).unwrap();
+        let line = |slot| region_layout::line(region_layout::GRANTS, slot);
+        let until = |is: &dyn Fn() -> bool| {
+            while !is() {
+                first.tick(&mut Vec::new()).unwrap();
+            }
+        };
+        until(&|| slots.iter().all(|slot| word(&memory, line(*slot)) != 0));
+        first.leave(Some(slots[0]));
+        let before = word(&memory, line(slots[0]));
+        until(&|| word(&memory, line(slots[0])) != before);
+        drop(first);
+        let second = live();
+        assert!(second.adopt(memory.as_fd().try_clone_to_owned().unwrap()).unwrap());
+        assert_eq!(slots.map(|slot| second.is_orphan(slot)), [false, true]);
+        let (welcome, _) = open(&second).unwrap();
+        assert_eq!(welcome.session_slot.map(|slot| slot.number), Some(slots[0]));
+        assert_eq!(open(&second).map(|_| ()), Err(Denied::Wait), "the other may come back");
+        let again = Hello { session_slot: Some(slots[1]), ..hello("a", 0) };
+        assert!(second.open_session(&identity(0), &again).is_ok());
+        let Err(Denied::Refused(reason)) = open(&second) else { panic!("all have their clients") };
+        assert!(reason.contains("2 of them by tenant \"a\""), "{reason}");
+    }
+
         let (locations, extent, rest) = (8, 16, Span::ZERO);
         let settings =
             kv::ClientSettings { outstanding: 8, locations, extent, session_slot: None, rest };

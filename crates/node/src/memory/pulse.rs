@@ -114,7 +114,11 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
             }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
-            return Some(Message::Fence(session_slot));
+            return Some(match host.has_client(session_slot) {
+                true => Message::Fence(session_slot),
+                // Its client has not reconnected since the node was started again.
+                false => Message::SlotFree,
+            });
         }
         MonitorEvent::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);

@@ -1,10 +1,10 @@
 //! Hooks of calls that open, duplicate, close and control descriptors.
 
-use libc::{AT_FDCWD, c_char, c_int, c_uint};
+use libc::{AT_FDCWD, c_char, c_int, c_uint, termios, winsize};
 
 use crate::ops::files::{
     gate_open, track_close_range, track_close_range_call, track_close_uncancelled, track_dup2,
-    track_fcntl, track_new_descriptor, track_unshare,
+    track_fcntl, track_login, track_new_descriptor, track_standard, track_unshare,
 };
 use crate::raw::path;
 
@@ -65,4 +65,12 @@ hooks! {
     fn dup2(fd: c_int, target: c_int) -> c_int = track_dup2[target];
     fn __dup2(fd: c_int, target: c_int) -> c_int = track_dup2[target];
     fn dup3(fd: c_int, target: c_int, flags: c_int) -> c_int = track_dup2[target];
+    fn daemon(keep_directory: c_int, keep_descriptors: c_int) -> c_int = track_standard[];
+    fn login_tty(fd: c_int) -> c_int = track_login[fd];
+    fn forkpty(
+        main: *mut c_int,
+        name: *mut c_char,
+        attributes: *const termios,
+        size: *const winsize,
+    ) -> c_int = track_standard[];
 }

@@ -5,7 +5,8 @@
 //!
 //! **Descriptors.** The stage remembers what each descriptor number refers to, from the first gated
 //! call on. The functions here remove the entry when the number gets another meaning: when it is
-//! closed, replaced by `dup2`, or returned by a call that makes a descriptor. Calls that make
+//! closed, replaced by `dup2` or inside the C library (`daemon`, `login_tty`, `forkpty`), or
+//! returned by a call that makes a descriptor. Calls that make
 //! descriptors but have no hook (`socket`, `pipe`, `accept`, a message with descriptors) return
 //! free numbers, and the call that freed the number has removed its entry. A thread that stops
 //! sharing its descriptors with others (`unshare`, `close_range`) gets entries of its own.
@@ -67,6 +68,20 @@ pub(crate) fn track_dup2(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     forget(target);
     result
+}
+
+/// Gives the numbers of the standard descriptors new meanings, inside the C library. In a process
+/// that it forks, too; what this process has forgotten then, it finds out again.
+pub(crate) fn track_standard(call: impl FnOnce() -> c_int) -> c_int {
+    const LAST: c_uint = libc::STDERR_FILENO as c_uint;
+    let result = call();
+    forget_range(libc::STDIN_FILENO as c_uint, LAST);
+    result
+}
+
+/// The same, from this descriptor, which the call closes.
+pub(crate) fn track_login(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    track_close(descriptor, || track_standard(call))
 }
 
 /// As [`track_close`], for a call in which a thread may be cancelled: what the shim itself closes

@@ -21,7 +21,7 @@ use tidegate_stage::{Bypass, Inside, Stage, scratch};
 
 use crate::cancel::CancelDeferred;
 use crate::errno::{self, Errno};
-use crate::process::stage;
+use crate::process::{segment, stage};
 use crate::raw::value_of;
 use crate::{raw, sandbox};
 
@@ -116,6 +116,8 @@ enum Start {
 enum ShimCoverage {
     /// The shim will be in it, if the loader can map it.
     Covered,
+    /// The same, with the stage of another `tidegate run`, which counts it.
+    Elsewhere,
     /// The shim will not be in it, for this reason.
     Lacks(Bypass),
     /// Nothing: it will not start.
@@ -245,7 +247,9 @@ unsafe fn decide_start(program: Program<'_>, environment: Environment) -> Start 
         }
     };
     let reason = match found {
-        ShimCoverage::Covered => {
+        // Where no program may pass these gates, the run's report names those of other stages, too.
+        ShimCoverage::Elsewhere if !is_strict => return Start::Unchanged,
+        ShimCoverage::Covered | ShimCoverage::Elsewhere => {
             stage.layout().header.started.fetch_add(1, Ordering::Relaxed);
             return Start::Covered;
         }
@@ -289,6 +293,8 @@ unsafe fn inspect_coverage(program: Program<'_>, environment: Environment) -> Sh
         // SAFETY: as the caller promises.
         Ok(Verdict::Covered | Verdict::Script) => match unsafe { lacks_shim(environment) } {
             Some(reason) => ShimCoverage::Lacks(reason),
+            // SAFETY: as the caller promises.
+            None if unsafe { names_other(environment, segment()) } => ShimCoverage::Elsewhere,
             None => ShimCoverage::Covered,
         },
         // It will not start, and the kernel reports why.
@@ -325,6 +331,15 @@ unsafe fn lacks_shim(environment: Environment) -> Option<Bypass> {
     let has_shim = !shim.contains(&b'/') || with_path(shim, inspect::is_readable);
     let has_segment = with_path(segment, inspect::is_open_to_programs);
     (!has_shim || !has_segment).then_some(Bypass::Unreachable)
+}
+
+/// Whether a program in this environment will have another segment than `own`, the one of this
+/// process.
+unsafe fn names_other(environment: Environment, own: Option<&[u8]>) -> bool {
+    // SAFETY: as the caller promises.
+    let mut variables = unsafe { raw::strings(environment) };
+    let named = variables.find_map(|variable| value_of(variable, VARIABLE.as_bytes()));
+    own.is_some() && named != own
 }
 
 /// Checks a path; of one that is too long nothing is known, and it is taken to be there.
@@ -398,6 +413,18 @@ mod tests {
         assert_eq!(lacks(&[&shim, nowhere]), Some(Bypass::Unreachable));
         std::fs::remove_file(&file).unwrap();
         assert_eq!(lacks(&[&shim, &segment]), Some(Bypass::Unreachable), "without the shim");
+    }
+
+    #[test]
+    fn a_program_with_another_segment_is_counted_by_another_stage() {
+        let other = |variables: &[&CStr], own: Option<&[u8]>| {
+            // SAFETY: a terminated array of C strings.
+            unsafe { names_other(environment(variables).as_ptr(), own) }
+        };
+        let variables = [c"A=1", c"TIDEGATE_SEGMENT=/dev/shm/inner"];
+        assert!(other(&variables, Some(b"/dev/shm/outer")));
+        assert!(!other(&variables, Some(b"/dev/shm/inner")));
+        assert!(!other(&variables, None));
     }
 
     #[test]

@@ -28,6 +28,14 @@ fn descriptors_that_change_their_meaning() {
 }
 
 #[test]
+fn standard_descriptors_that_the_c_library_replaces() {
+    let bench = Bench::new();
+    bench.program("standard.c", &["-lutil"]);
+    assert_eq!(bench.count(Operation::Write), (3, 30));
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
+
+#[test]
 fn results_and_errors_are_those_of_the_c_library() {
     let bench = Bench::new();
     bench.program("errors.c", &[]);

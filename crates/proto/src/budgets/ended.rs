@@ -55,6 +55,8 @@ impl EndedStages {
             command: stage.info.command.clone(),
             tenant: stage.info.tenant.clone(),
             reason: reason.into(),
+            unmatched_bytes: stage.unmatched.total.bytes,
+            unmatched_operations: stage.unmatched.total.operations,
             ..EndedStageStatus::default()
         };
         self.0.push_back(EndedStage {

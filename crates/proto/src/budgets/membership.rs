@@ -72,6 +72,7 @@ impl Budgets {
 
     pub(super) fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
+        self.totals.unmatched.add(stage.unmatched.total);
         if let Some(active) = &self.active {
             self.ended.push(now, (&stage, &active.policy), reason);
         }

@@ -12,6 +12,7 @@ use super::Budgets;
 use super::distribute::in_force;
 use super::rules::{UNITS, has_bucket};
 use super::stage::{Share, Stage};
+use super::window_stats::TrafficCounters;
 use crate::session::Peer;
 use crate::status::{BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals};
 
@@ -100,7 +101,10 @@ impl Budgets {
             tenants.iter().map(of).try_fold(0u64, |sum, value| Some(sum.saturating_add(value?)))
         };
         let stages = self.stages.values();
-        let unmatched = stages.clone().map(|stage| stage.unmatched.total);
+        let mut unmatched = TrafficCounters::default();
+        stages.clone().for_each(|stage| unmatched.add(stage.unmatched.total));
+        let mut unmatched_ever = self.totals.unmatched;
+        unmatched_ever.add(unmatched);
         Totals {
             stages: self.stages.len() as u64,
             processes: stages.map(|stage| u64::from(stage.processes)).sum(),
@@ -110,8 +114,10 @@ impl Budgets {
             interval_operations_per_second: sum(|tenant| tenant.interval_operations_per_second),
             period_bytes_per_second: sum(|tenant| tenant.period_bytes_per_second),
             period_operations_per_second: sum(|tenant| tenant.period_operations_per_second),
-            unmatched_bytes: unmatched.clone().fold(0, |sum, t| t.bytes.saturating_add(sum)),
-            unmatched_operations: unmatched.fold(0, |sum, t| t.operations.saturating_add(sum)),
+            unmatched_bytes: unmatched.bytes,
+            unmatched_operations: unmatched.operations,
+            unmatched_ever_bytes: unmatched_ever.bytes,
+            unmatched_ever_operations: unmatched_ever.operations,
             cycles: self.totals.cycles,
             cycle_ns: self.totals.cycle.0,
             rate_updates: self.totals.updates,

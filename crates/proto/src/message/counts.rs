@@ -26,6 +26,9 @@ pub struct NodeCounts {
     pub in_flight: u32,
     /// The most requests at its store at a time.
     pub depth: u32,
+    /// The most at a time that are back within its bound of latency, if it has one: the depth or
+    /// less. It lets no more there but those that a reservation makes due.
+    pub bound: Option<u32>,
     /// The order in which it serves.
     pub discipline: Discipline,
     /// Service and waiting times, by the tenant's index in the plan, since the tenant has been in

@@ -30,7 +30,7 @@ pub(super) struct NodeControl {
     pub(super) grants: PeriodGrants,
     pub(super) capacity: Capacity,
     /// Whether the capacity is to be found within a bound of latency.
-    is_measured: bool,
+    pub(super) is_measured: bool,
     /// Whether the controller has it from this connection that the capacity is not known.
     is_reported_unknown: bool,
     /// The time of the last estimate of the capacity, and the device's work by then.

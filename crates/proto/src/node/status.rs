@@ -150,6 +150,7 @@ impl NodeControl {
             waiting: shards.waiting(),
             in_flight: shards.device().in_flight(),
             depth: shards.device().depth(),
+            bound: self.is_measured.then(|| shards.device().bound()),
             discipline: shards.read(0, Scheduler::discipline),
             tenants,
         }

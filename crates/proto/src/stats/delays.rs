@@ -439,12 +439,18 @@ impl Case<'_> {
             }
             _ => String::new(),
         };
+        let at_a_time = match node.bound() {
+            Some(bound) => format!(
+                "{bound} of {} requests at a time, as its bound of latency lets there now",
+                node.depth()
+            ),
+            None => format!("{} requests at a time", node.depth()),
+        };
         let why = format!(
-            "{name} did {}{capacity}, {} of it for this tenant; its store was full, with {} \
-             requests at a time, in {} of {} s",
+            "{name} did {}{capacity}, {} of it for this tenant; its store was full, with \
+             {at_a_time}, in {} of {} s",
             amounts::iops(did),
             percent(self.there[at].waits.operations, work.operations),
-            node.depth(),
             work.full,
             work.readings,
         );
@@ -455,7 +461,11 @@ impl Case<'_> {
             }
             false => "less load there, a faster store, or volumes over more nodes",
         };
-        (why, help.into())
+        let more = match node.bound() {
+            Some(_) => "; a higher bound of latency lets more requests there",
+            None => "",
+        };
+        (why, format!("{help}{more}"))
     }
 
     /// The times at the device of a node whose store was seldom full when it was read.
@@ -478,12 +488,15 @@ impl Case<'_> {
                 text(behind),
                 text(store),
             );
-            let help = format!(
-                "ask for fewer at a time, or let more of them to the store: depth is {} at {}",
-                node.depth(),
-                node.name,
-            );
-            return (why, help);
+            let (depth, name) = (node.depth(), &node.name);
+            let more = match node.bound() {
+                Some(bound) => format!(
+                    "raise the bound of latency: it lets {bound} of {depth} requests to the store \
+                     of {name} now"
+                ),
+                None => format!("let more of them to the store: depth is {depth} at {name}"),
+            };
+            return (why, format!("ask for fewer at a time, or {more}"));
         }
         if way > store {
             let help = format!(

@@ -77,7 +77,7 @@ impl NodeStats {
             let watched = watched.filter(|(since, _)| now.since(*since) <= STALE);
             let mut work = Work::default();
             if let Some((since, before)) = watched {
-                let is_full = counts.in_flight >= counts.depth;
+                let is_full = counts.in_flight >= most(&counts);
                 let (full, operations) = (u32::from(is_full), total.saturating_sub(before));
                 work = Work { span: now.since(since), readings: 1, full, operations };
                 self.minute.add(since, now, work);
@@ -122,4 +122,14 @@ impl NodeStats {
     pub(super) const fn depth(&self) -> u32 {
         self.last.depth
     }
+
+    /// The most that it has now, if a bound of latency keeps more from it.
+    pub(super) fn bound(&self) -> Option<u32> {
+        self.last.bound.filter(|bound| *bound < self.last.depth)
+    }
+}
+
+/// The requests with which a node's store is full.
+fn most(counts: &NodeCounts) -> u32 {
+    counts.bound.map_or(counts.depth, |bound| bound.min(counts.depth))
 }

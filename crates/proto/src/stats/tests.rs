@@ -344,13 +344,14 @@ fn golden_bytes() {
         waiting: 2,
         in_flight: 31,
         depth: 32,
+        bound: Some(4),
         discipline: Discipline::Sfq,
         tenants: vec![(
             TenantIndex(200),
             Waits { operations: 1, limit_ns: 2, reservation_ns: 3, turn_ns: 4, device_ns: 128 },
         )],
     };
-    let golden = [3, 7, 0xac, 2, 2, 31, 32, 3, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
+    let golden = [3, 7, 0xac, 2, 2, 31, 32, 1, 4, 3, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
     is(&FromNode::Counts(counts), &golden);
     let counts = GatewayCounts {
         started_ms: 300,

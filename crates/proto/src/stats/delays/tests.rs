@@ -59,6 +59,15 @@ const IDLE: Pace =
 
 /// Ten seconds of a node that serves tenants at these paces, with this many at its store.
 fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> ClusterStats {
+    bounded_ten_seconds(discipline, (in_flight, None), paces)
+}
+
+/// The same, with this many at a time that its bound of latency lets there.
+fn bounded_ten_seconds(
+    discipline: Discipline,
+    (in_flight, bound): (u32, Option<u32>),
+    paces: &[Pace],
+) -> ClusterStats {
     let mut stats = stats();
     for at in 1..=10 {
         let waits = paces.iter().map(|pace| {
@@ -76,6 +85,7 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Cluste
             served: paces.iter().map(|pace| pace.served * at).sum(),
             in_flight,
             depth: 32,
+            bound,
             discipline,
             tenants: waits.collect(),
             ..NodeCounts::default()
@@ -301,6 +311,26 @@ fn a_request_that_is_mostly_behind_ones_own_is_not_put_down_to_the_store() {
         help.starts_with("ask for fewer at a time, or let more of them to the store"),
         "{help}"
     );
+}
+
+/// A node's store is full with as many requests as its bound of latency lets there.
+#[test]
+fn a_store_is_full_at_its_bound_of_latency() {
+    let batch = Pace { tenant: BATCH, served: 900, device: 9, ..IDLE };
+    let other = Pace { tenant: WEB, served: 900, device: 9, ..IDLE };
+    let all = "with 32 requests at a time";
+    let some = "with 4 of 32 requests at a time, as its bound of latency lets there now";
+    for (bound, expected) in [(Some(4), some), (Some(32), all), (None, all)] {
+        let there = (bound.unwrap_or(32), bound);
+        let stats = bounded_ten_seconds(Discipline::Token, there, &[batch, other]);
+        let (rule, why, help) = cause(&stats, "batch");
+        assert_eq!(rule, WaitRule::Device);
+        assert!(why.ends_with(&format!("its store was full, {expected}, in 10 of 10 s")), "{why}");
+        assert_eq!(help.contains("a higher bound of latency"), expected == some, "{help}");
+    }
+    // With the whole depth free it was not full.
+    let stats = bounded_ten_seconds(Discipline::Token, (4, Some(32)), &[batch]);
+    assert!(cause(&stats, "batch").1.contains("was seldom full"));
 }
 
 /// A faster store would change little.
