@@ -15,9 +15,11 @@ use crate::process::{self, stage};
 use crate::real::CallResult;
 use crate::sandbox;
 
+pub(crate) mod completions;
 pub(crate) mod copies;
 pub(crate) mod directories;
 pub(crate) mod files;
+pub(crate) mod liburing;
 pub(crate) mod lifecycle;
 pub(crate) mod memory;
 pub(crate) mod paths;

@@ -25,6 +25,7 @@
 //! use it.
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test measures time"))]
 
+pub mod asynchronous;
 pub mod bypass;
 mod clock;
 mod context_names;

@@ -10,6 +10,7 @@ use tidegate_algo::classify::channel::{Classifier, Flows, Mask, RuleTable, Words
 use tidegate_algo::shaping::token_bucket::SHARDS;
 use tidegate_model::ContextId;
 
+use crate::asynchronous::Watch;
 use crate::context_names;
 use crate::identity;
 use crate::layout::SegmentLayout;
@@ -51,6 +52,8 @@ struct Local {
     /// The shard in which the thread counts and caches tokens.
     shard: Cell<u8>,
     known: [Known; REMEMBERED],
+    /// Looks at a ring while the thread waits.
+    watch: Cell<Option<Watch>>,
 }
 
 /// Instead of a stack address: the thread is not inside the shim.
@@ -69,6 +72,7 @@ thread_local! {
             context: Cell::new(ContextId::NONE),
             shard: Cell::new(NO_SHARD),
             known: [const { Known::nothing() }; REMEMBERED],
+            watch: Cell::new(None),
         }
     };
 }
@@ -83,6 +87,16 @@ pub(crate) fn enter(context: ContextId) -> ContextId {
 #[inline]
 pub(crate) fn context() -> ContextId {
     LOCAL.with(|local| local.context.get())
+}
+
+/// Gives the thread another watch, or none, and returns the one before.
+pub(crate) fn watch(watch: Option<Watch>) -> Option<Watch> {
+    LOCAL.with(|local| local.watch.replace(watch))
+}
+
+/// The thread's watch.
+pub(crate) fn watched() -> Option<Watch> {
+    LOCAL.with(|local| local.watch.get())
 }
 
 /// The thread's shard; some other one before the thread has made a request that belongs to storage.

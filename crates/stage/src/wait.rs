@@ -6,7 +6,10 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use tidegate_model::Span;
 
+use crate::asynchronous::Watch;
+use crate::clock;
 use crate::layout::GateCell;
+use crate::local;
 
 /// How long a sleeper sleeps at most before it checks again without a wakeup: the bound on what a
 /// lost wake-up can cost.
@@ -41,9 +44,32 @@ pub(crate) fn count_wait(cell: &GateCell, waited: Span) -> Span {
     waited
 }
 
+/// When a watch looks first while a thread sleeps. Timers of the kernel are late by half of that.
+const FIRST_LOOK: Span = Span(100_000);
+
 /// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which
-/// gives false.
+/// gives false. Meanwhile the thread's watch looks at its ring, each time after half as long again
+/// as the time before: a request's time is known within a half, for a dozen looks in a tenth of a
+/// second.
 pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
+    let Some(Watch { look, ring }) = local::watched() else {
+        return sleep_unwatched(word, seen, span);
+    };
+    let until = clock::kernel_time().after(span);
+    let mut next = FIRST_LOOK;
+    loop {
+        let left = until.since(clock::kernel_time());
+        if left <= next || !look(ring) {
+            return sleep_unwatched(word, seen, left);
+        }
+        if sleep_unwatched(word, seen, next) {
+            return true;
+        }
+        next = Span(next.0 + next.0 / 2);
+    }
+}
+
+fn sleep_unwatched(word: &AtomicU32, seen: u32, span: Span) -> bool {
     let timeout = futex::Timespec {
         tv_sec: (span.0 / 1_000_000_000) as i64,
         tv_nsec: (span.0 % 1_000_000_000) as _,

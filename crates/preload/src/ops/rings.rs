@@ -3,16 +3,19 @@
 //!
 //! Such requests are charged when the program submits them: at their completion, no thread may be
 //! there to wait. So short results are not refunded, and a gate that limits the requests in service
-//! sees each request leave as soon as the program has handed it over.
+//! sees each request leave as soon as the program has handed it over. Where the capacity of the
+//! storage is measured, their times come from looks at the ring ([`super::completions`]).
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
 use tidegate_stage::files::{forget, registered};
 use tidegate_stage::{Inside, Request, Stage, Subject};
 
-use super::{Admitted, MOVED_MAX, charge};
+use super::completions::{self, CompletionRing};
+use super::liburing::{Ring, RingEntry};
+use super::{Admitted, MOVED_MAX, lifecycle};
 use crate::guard::run_guarded;
-use crate::process::stage;
+use crate::process::{self, stage};
 use crate::{raw, sandbox};
 
 /// One request, as far as gates care.
@@ -32,18 +35,30 @@ enum RingFile {
     Registered(c_int),
 }
 
-/// Charges a request in the ring with this descriptor. A request outside of a ring is on an open
-/// file.
-fn charge_request(stage: &'static Stage, ring: c_int, entry: RingRequest) {
-    let bytes = entry.bytes.min(MOVED_MAX);
-    match entry.file {
-        RingFile::Open(descriptor) => charge(stage, entry.operation, descriptor, bytes),
-        RingFile::Registered(index) => {
-            let file = Subject::Registered { ring, index: index.cast_unsigned() };
-            let request = Request::new(entry.operation, bytes).on(file).untimed();
-            Admitted::enforce(stage, &request).complete(bytes);
-        }
+impl RingRequest {
+    /// The request in the ring with this descriptor. A request outside of a ring is on an open
+    /// file.
+    fn in_ring(self, ring: c_int) -> Request<'static> {
+        let file = match self.file {
+            RingFile::Open(descriptor) => Subject::Descriptor(descriptor),
+            RingFile::Registered(index) => {
+                Subject::Registered { ring, index: index.cast_unsigned() }
+            }
+        };
+        Request::new(self.operation, self.bytes.min(MOVED_MAX)).on(file).untimed()
     }
+}
+
+/// Charges a request in the ring with this descriptor.
+fn charge_request(stage: &'static Stage, ring: c_int, entry: RingRequest) {
+    let request = entry.in_ring(ring);
+    Admitted::enforce(stage, &request).complete(request.bytes);
+}
+
+/// Whether the request's time is to be known. The kernel may be queried for that, which a sandbox
+/// may not allow.
+fn is_probed(stage: &Stage, ring: c_int, entry: RingRequest) -> bool {
+    lifecycle::rare_state() & process::SANDBOXED == 0 && stage.is_probed(&entry.in_ring(ring))
 }
 
 /// Stands for a ring where there is none.
@@ -103,6 +118,7 @@ const BATCH: usize = 64;
 /// # Safety
 /// `blocks` points to `count` pointers to control blocks, as `io_submit` wants it.
 pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
+    context: usize,
     count: c_long,
     blocks: *const *const ControlBlock,
     call: impl FnOnce() -> T,
@@ -115,64 +131,35 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
     let mut entries = [None; BATCH];
     for index in 0..count {
         // SAFETY: as the caller promises; what cannot be read the kernel will refuse.
-        let block = unsafe { raw::value(blocks.wrapping_add(index)).and_then(|at| raw::value(at)) };
-        let Some(block) = block else { break };
+        let block = unsafe {
+            raw::value(blocks.wrapping_add(index)).and_then(|at| Some((at, raw::value(at)?)))
+        };
+        let Some((at, block)) = block else { break };
         match entries.get_mut(index) {
-            Some(entry) => *entry = block.entry(),
+            Some(entry) => *entry = block.entry().map(|entry| (at.addr() as u64, entry)),
             None => {
                 block.entry().into_iter().for_each(|entry| charge_request(stage, NO_RING, entry))
             }
         }
     }
+    let ring = CompletionRing::Context(context);
+    run_guarded(|| {
+        let probed = entries.iter().flatten();
+        let probed = probed.filter(|(_, entry)| is_probed(stage, NO_RING, *entry));
+        completions::begin(stage, ring, probed.map(|(key, _)| *key));
+    });
     let result = {
         let _inside = Inside::enter();
         call()
     };
     let taken = usize::try_from(result.into()).unwrap_or(0);
-    entries.iter().take(taken).flatten().for_each(|entry| charge_request(stage, NO_RING, *entry));
+    let left = entries.iter().skip(taken).flatten().map(|(key, _)| *key);
+    completions::cancel(stage, ring, left);
+    for (_, entry) in entries.iter().take(taken).flatten() {
+        completions::charge(stage, ring, || charge_request(stage, NO_RING, *entry));
+    }
     result
 }
-
-/// The head of liburing's `struct io_uring`, which programs allocate themselves, so that it is the
-/// same for every liburing that a program can be linked with.
-#[repr(C)]
-pub(crate) struct Ring {
-    head: *const u32,
-    tail: *const u32,
-    mask: *const u32,
-    count: *const u32,
-    kernel_flags: *const u32,
-    dropped: *const u32,
-    array: *const u32,
-    entries: *const RingEntry,
-    /// Entries from here to `filled` were not handed over yet.
-    sqe_head: u32,
-    sqe_tail: u32,
-    rest: [u64; 15],
-    flags: u32,
-    descriptor: c_int,
-}
-
-const _: () = assert!(std::mem::offset_of!(Ring, descriptor) == 196);
-
-/// The kernel's `io_uring_sqe`.
-#[repr(C)]
-struct RingEntry {
-    opcode: u8,
-    flags: u8,
-    priority: u16,
-    descriptor: c_int,
-    offset: u64,
-    address: u64,
-    length: u32,
-    operation_flags: u32,
-    user_data: [u32; 2],
-    buffer: u32,
-    source: c_int,
-    rest: [u32; 4],
-}
-
-const _: () = assert!(size_of::<RingEntry>() == 64);
 
 /// `IORING_SETUP_SQE128`: every entry takes the place of two.
 const WIDE: u32 = 1 << 10;
@@ -190,6 +177,11 @@ const OPEN_HOW: u8 = 28;
 const SOCKET: u8 = 45;
 
 impl RingEntry {
+    /// The number that the program gave to the request.
+    fn key(&self) -> u64 {
+        u64::from(self.user_data[0]) | u64::from(self.user_data[1]) << 32
+    }
+
     /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
     fn source(&self) -> Option<RingRequest> {
         let is_registered = self.operation_flags & SOURCE_FIXED != 0;
@@ -239,12 +231,14 @@ impl RingFile {
 }
 
 /// Submits the entries that were put into a ring since the last call. Each entry is submitted once,
-/// whatever the result, so it is charged before the call.
+/// whatever the result, so it is charged before the call, which waits until `wanted` completions
+/// are there.
 ///
 /// # Safety
 /// `ring` is null or a ring that liburing has set up.
 pub(crate) unsafe fn charge_io_uring_submit(
     ring: *const Ring,
+    wanted: u32,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
@@ -257,18 +251,27 @@ pub(crate) unsafe fn charge_io_uring_submit(
     // SAFETY: the mask is one less than the number of entries, so that every index with it lies
     // within them.
     let mask = unsafe { ring.mask.read_volatile() };
-    for number in 0..fresh.min(mask.saturating_add(1)) {
-        let index = (ring.sqe_head.wrapping_add(number) & mask) << shift;
-        // SAFETY: as above.
-        let entry = unsafe { &*ring.entries.add(index as usize) };
+    let entries = || {
+        (0..fresh.min(mask.saturating_add(1))).map(|number| {
+            let index = (ring.sqe_head.wrapping_add(number) & mask) << shift;
+            // SAFETY: as above.
+            unsafe { &*ring.entries.add(index as usize) }
+        })
+    };
+    for entry in entries() {
         entry.forget_files(ring.descriptor);
-        entry
-            .entry()
-            .into_iter()
-            .chain(entry.source())
-            .for_each(|entry| charge_request(stage, ring.descriptor, entry));
+        for request in entry.entry().into_iter().chain(entry.source()) {
+            let charge = || charge_request(stage, ring.descriptor, request);
+            completions::charge(stage, CompletionRing::Ring(ring), charge);
+        }
     }
-    call()
+    run_guarded(|| {
+        let is_probed = |request: RingRequest| is_probed(stage, ring.descriptor, request);
+        let probed = entries().filter(|entry| entry.entry().is_some_and(is_probed));
+        completions::begin(stage, CompletionRing::Ring(ring), probed.map(RingEntry::key));
+    });
+    // SAFETY: as the caller promises.
+    unsafe { completions::wait_for_ring(ring, wanted, call) }
 }
 
 /// Registers files with a ring, from the index `first` on. The kernel keeps them open for as long,
@@ -302,7 +305,7 @@ pub(crate) unsafe fn track_register_files(
     result
 }
 
-/// Takes all registered files from a ring, or ends it.
+/// Takes all registered files from a ring.
 ///
 /// # Safety
 /// `ring` is null or a ring that liburing has set up.
@@ -310,6 +313,18 @@ pub(crate) unsafe fn track_unregister_files<T>(ring: *const Ring, call: impl FnO
     // SAFETY: as the caller promises.
     unsafe { ring.as_ref() }.into_iter().for_each(|ring| registered::forget_ring(ring.descriptor));
     call()
+}
+
+/// Ends a ring.
+///
+/// # Safety
+/// `ring` is null or a ring that liburing has set up.
+pub(crate) unsafe fn end_ring<T>(ring: *const Ring, call: impl FnOnce() -> T) -> T {
+    // SAFETY: as the caller promises.
+    unsafe {
+        ring.as_ref().into_iter().for_each(|ring| completions::forget(CompletionRing::Ring(ring)));
+        track_unregister_files(ring, call)
+    }
 }
 
 /// Starts one request of POSIX asynchronous I/O. The C library's threads that carry it out are not

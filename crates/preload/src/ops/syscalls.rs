@@ -7,9 +7,12 @@ use tidegate_stage::files::forget;
 
 use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
-use super::{copies, files, gate_descriptor_call, gate_transfer, lifecycle};
+use super::{completions, copies, files, gate_descriptor_call, gate_transfer, lifecycle};
 use crate::process::stage;
 use crate::{raw, sandbox};
+
+/// `io_pgetevents`, which the `libc` crate does not have.
+const IO_PGETEVENTS: c_long = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
 /// A system call's six arguments, of which it may have fewer.
 pub(crate) type Arguments = [c_long; 6];
@@ -57,8 +60,13 @@ pub(crate) unsafe fn gate_system_call(
         libc::SYS_dup2 => track_dup2(second, call),
         // SAFETY: as the caller promises.
         libc::SYS_io_submit => unsafe {
-            rings::charge_io_submit(second, at::<*const ControlBlock>(third), call)
+            let blocks = at::<*const ControlBlock>(third);
+            rings::charge_io_submit(first as usize, second, blocks, call)
         },
+        libc::SYS_io_getevents | IO_PGETEVENTS => {
+            completions::wait_for_context(first as usize, second, call)
+        }
+        libc::SYS_io_destroy => completions::end_context(first as usize, call),
         libc::SYS_io_uring_setup => {
             if let Some(stage) = stage() {
                 stage.bypass(Bypass::OwnRing, 0);

@@ -29,9 +29,14 @@ static void through_liburing(int fd) {
     CHECK(io_uring_queue_init(8, &ring, 0) == 0);
     struct io_uring_cqe *done;
     for (int round = 0; round < 3; round++) {
-        io_uring_prep_write(io_uring_get_sqe(&ring), fd, bytes, 2000, 0);
-        io_uring_prep_read(io_uring_get_sqe(&ring), fd, bytes, 300, 0);
-        io_uring_prep_fsync(io_uring_get_sqe(&ring), fd, 0);
+        struct io_uring_sqe *entries[3];
+        for (int index = 0; index < 3; index++)
+            entries[index] = io_uring_get_sqe(&ring);
+        io_uring_prep_write(entries[0], fd, bytes, 2000, 0);
+        io_uring_prep_read(entries[1], fd, bytes, 300, 0);
+        io_uring_prep_fsync(entries[2], fd, 0);
+        for (int index = 0; index < 3; index++)
+            io_uring_sqe_set_data64(entries[index], index);
         CHECK((round ? io_uring_submit(&ring) : io_uring_submit_and_wait(&ring, 3)) == 3);
         for (int index = 0; index < 3; index++) {
             CHECK(io_uring_wait_cqe(&ring, &done) == 0 && done->res >= 0);

@@ -108,20 +108,32 @@ fn requests_that_are_handed_over() {
     assert_eq!(bench.bypassed(Bypass::Nested).0, 0);
 }
 
-/// The latency of a measured storage is that of calls that wait for it.
+/// The times of requests in rings are found by looks at the rings, where the looks are close enough
+/// together. Those of POSIX, two of each kind here, have no ring.
 #[test]
-fn requests_that_are_handed_over_are_not_timed() {
+fn requests_that_are_handed_over_are_timed_by_looks() {
     let bench = Bench::new();
     let channels = &bench.segment.channels;
     channels.iter().for_each(|channel| channel.probed.store(1, Ordering::Relaxed));
-    bench.program("rings.c", &["-laio", "-luring"]);
     let storage = &bench.segment.storage;
     let timed = || storage.service.counts().total();
-    assert_eq!((storage.reads.operations(), storage.reads.bytes()), (6, 1740));
-    assert_eq!((storage.writes.operations(), storage.writes.bytes()), (6, 7340));
-    assert_eq!((storage.begun.operations(), timed()), (12, 0));
+    for round in 1..=60 {
+        bench.program("rings.c", &["-laio", "-luring"]);
+        assert_eq!((storage.reads.operations(), storage.reads.bytes()), (6 * round, 1740 * round));
+        assert_eq!(
+            (storage.writes.operations(), storage.writes.bytes()),
+            (6 * round, 7340 * round)
+        );
+        assert_eq!(storage.begun.operations(), 12 * round);
+        assert!(timed() <= 10 * round, "{} in {round} rounds", timed());
+        if timed() > 2 {
+            break;
+        }
+    }
+    assert!(timed() > 2, "none of 600 requests was timed");
+    let before = timed();
     bench.program("data.c", &[]);
-    assert!(timed() > 0);
+    assert!(timed() > before);
     let answered = storage.reads.operations() + storage.writes.operations();
     assert_eq!(storage.begun.operations(), answered);
 }
