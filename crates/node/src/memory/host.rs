@@ -759,9 +759,6 @@ mod tests {
         );
     }
 
-    fn client(shm: Shm) -> Client<Shm> {
-        let mut opening = Opening::new(shm, region_layout::DATA);
-        while !opening.poll(Time::ZERO).unwrap() {}
     /// All slots are those of clients of the earlier incarnation: one that has left before it ended
     /// has none, and for the slot of one that may come back, a new client waits.
     #[test]
@@ -802,6 +799,9 @@ mod tests {
         assert!(reason.contains("2 of them by tenant \"a\""), "{reason}");
     }
 
+    fn client(shm: Shm) -> Client<Shm> {
+        let mut opening = Opening::new(shm, region_layout::DATA);
+        while !opening.poll(Time::ZERO).unwrap() {}
         let (locations, extent, rest) = (8, 16, Span::ZERO);
         let settings =
             kv::ClientSettings { outstanding: 8, locations, extent, session_slot: None, rest };
