@@ -9,10 +9,10 @@
 //! load is a recording ([`tidegate_proto::recording`]). A request is split by the gateway's machine
 //! over the stripes of its volume, goes to the queues of the nodes' machines, and is let through as
 //! these and the controller's machine decide. A device serves the requests that are let through
-//! ([`Service`]): a given number at a time, each for a time that is fixed, or varies as the cluster
-//! file's `model` does. Messages take no time, but for one that is the same for all requests.
-//! [`fit`] finds these times from a recording. Large requests are served in pieces, as at a live
-//! node.
+//! ([`Service`]): a given number at a time, each for a time that is fixed or varies, as the cluster
+//! file's `model` says or as it was found. Messages take no time, but for one that is the same for
+//! all requests. [`fit`] finds these times from a recording. Large requests are served in pieces,
+//! as at a live node.
 //!
 //! **When a request is made.** The recording shows when a request came, and not why. There are two
 //! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it
@@ -53,15 +53,29 @@ pub enum Service {
     /// As the cluster file says: by the rate and variance of the node's `model`, or else at its
     /// `capacity`; one request at a time.
     Declared,
-    /// A fixed time for each unit of cost, and more for each byte.
-    Fixed {
-        /// The time of a unit: a piece of a request of at most 128 KiB.
-        each: Span,
-        /// The time that each MiB takes beyond that.
-        per_mib: Span,
-        /// How many requests are served at the same time, at least one.
-        at_once: u16,
-    },
+    /// By these times.
+    Timed(ServiceTimes),
+}
+
+/// The times of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceTimes {
+    /// The mean time of a unit: a piece of a request of at most 128 KiB.
+    pub each: Span,
+    /// The mean time that each MiB takes beyond that.
+    pub per_mib: Span,
+    /// How many requests are served at the same time, at least one.
+    pub at_once: u16,
+    /// How much of a time varies, in percent. That part is exponential: of 100 requests one takes
+    /// 4.6 times its mean or longer. Nothing varies at 0, and everything at 100.
+    pub varying_percent: u32,
+}
+
+impl ServiceTimes {
+    /// The same time for each unit of cost, whatever its size, with so many served at once.
+    pub const fn fixed(each: Span, at_once: u16) -> Self {
+        Self { each, per_mib: Span::ZERO, at_once, varying_percent: 0 }
+    }
 }
 
 #[cfg(test)]

@@ -14,16 +14,17 @@
 //! demands. Where the cluster file declares the nodes' speed, only the time of the way is sought.
 //!
 //! # Limits
-//! All nodes are taken to be alike. The model has one time for a read and a write, more by the
-//! byte. A device whose times drift, or whose writes are cached and then flushed, has no such
-//! times; then the [`Fit::distance`] says so.
+//! All nodes are taken to be alike. The model has one mean time for a read and a write, more by the
+//! byte, and how much of it varies. A device whose times drift, or whose writes are cached and then
+//! flushed, has no such times; then the [`Fit::distance`] says so. A time of writes of their own
+//! was tried: with it, the times of reads and the number that are served at once can be almost any.
 
 use tidegate_model::Span;
 
 use super::load::RecordedLoad;
 use super::report::TwinReport;
 use super::run::{Plan, PlanError, Progress, run};
-use super::{Figures, Service};
+use super::{Figures, Service, ServiceTimes};
 
 /// How many requests at a time the devices serve in the beginnings of the search.
 const STARTS: [u16; 3] = [1, 4, 16];
@@ -34,7 +35,11 @@ const STEPS: [f64; 4] = [2.0, 1.4, 1.15, 1.05];
 /// A tenant with fewer requests says nothing about a percentile of 99.
 const REQUESTS_MIN: u64 = 200;
 /// The most replays from each beginning.
-const REPLAYS_MAX: u32 = 150;
+const REPLAYS_MAX: u32 = 250;
+/// How many times are sought: see [`Candidate::with`].
+const TIMES: usize = 5;
+/// The least part of a time that varies, if it does. Chosen by hand.
+const VARYING_MIN: f64 = 0.1;
 
 /// The times that fit best.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,20 +75,21 @@ pub fn fit(plan: &Plan<'_>, goes_on: impl Fn(Progress) -> bool) -> Result<Option
     for at_once in STARTS {
         // A device has to reach the recorded rate, and no request is answered sooner than served.
         let needed = f64::from(at_once) * nodes / rate * Span::SECOND.0 as f64;
-        let times = DeviceTimes {
+        let times = Candidate {
             each: (!is_declared).then_some(needed.min(quick).max(1.0)),
             per_mib: 1.0,
             at_once,
+            varying: 0.0,
             transit: quick / 4.0,
         };
         let Some(found) = search.from(times)? else { return Ok(None) };
-        let is_better = |best: &(f64, DeviceTimes)| found.0 < best.0;
+        let is_better = |best: &(f64, Candidate)| found.0 < best.0;
         best = best.filter(|best| !is_better(best)).or(Some(found));
         if is_declared {
             break;
         }
     }
-    let fit = best.map(|(distance, times): (f64, DeviceTimes)| Fit {
+    let fit = best.map(|(distance, times): (f64, Candidate)| Fit {
         service: times.service(),
         transit: Span(times.transit as u64),
         distance,
@@ -101,23 +107,26 @@ fn quick(load: &RecordedLoad) -> Span {
 
 /// Times that are tried, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct DeviceTimes {
+struct Candidate {
     /// Of a unit of cost; none if the cluster file says it.
     each: Option<f64>,
     /// How many times as long as a unit a MiB takes beyond it.
     per_mib: f64,
     at_once: u16,
+    /// The part of each time that varies.
+    varying: f64,
     transit: f64,
 }
 
-impl DeviceTimes {
+impl Candidate {
     fn service(&self) -> Service {
         let Some(each) = self.each else { return Service::Declared };
-        Service::Fixed {
+        Service::Timed(ServiceTimes {
             each: Span(each.max(1.0) as u64),
             per_mib: Span((each * self.per_mib) as u64),
             at_once: self.at_once,
-        }
+            varying_percent: (100.0 * self.varying) as u32,
+        })
     }
 
     /// These times with one of them changed by a factor; none if there is no such time.
@@ -128,6 +137,14 @@ impl DeviceTimes {
             2 => {
                 self.each?;
                 self.per_mib *= factor;
+            }
+            3 => {
+                self.each?;
+                let before = self.varying;
+                // From nothing to everything in a few steps, and back to nothing.
+                self.varying = (before.max(VARYING_MIN) * factor).min(1.0);
+                self.varying = if self.varying < VARYING_MIN { 0.0 } else { self.varying };
+                (self.varying != before).then_some(())?;
             }
             _ => {
                 // As many requests per second as before: what changes is how they queue.
@@ -155,7 +172,7 @@ struct Search<'a, G> {
 
 impl<G: Fn(Progress) -> bool> Search<'_, G> {
     /// The best times around these; none if the search was ended.
-    fn from(&mut self, times: DeviceTimes) -> Result<Option<(f64, DeviceTimes)>, PlanError> {
+    fn from(&mut self, times: Candidate) -> Result<Option<(f64, Candidate)>, PlanError> {
         self.replays = 0;
         let Some(mut distance) = self.distance(&times)? else { return Ok(None) };
         let mut best = times;
@@ -163,7 +180,7 @@ impl<G: Fn(Progress) -> bool> Search<'_, G> {
             let mut is_improved = true;
             while is_improved && self.replays < REPLAYS_MAX {
                 is_improved = false;
-                for (which, factor) in (0..4).flat_map(|it| [(it, step), (it, 1.0 / step)]) {
+                for (which, factor) in (0..TIMES).flat_map(|it| [(it, step), (it, 1.0 / step)]) {
                     let Some(other) = best.with(which, factor) else { continue };
                     let Some(found) = self.distance(&other)? else { return Ok(None) };
                     if found < distance {
@@ -175,7 +192,7 @@ impl<G: Fn(Progress) -> bool> Search<'_, G> {
         Ok(Some((distance, best)))
     }
 
-    fn distance(&mut self, times: &DeviceTimes) -> Result<Option<f64>, PlanError> {
+    fn distance(&mut self, times: &Candidate) -> Result<Option<f64>, PlanError> {
         self.replays += 1;
         self.all += 1;
         let transit = Span(times.transit as u64);

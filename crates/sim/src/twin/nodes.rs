@@ -14,9 +14,9 @@ use tidegate_proto::data::Command;
 use tidegate_proto::gateway::{Gateway, RequestExtent};
 use tidegate_proto::node::{Config, NodeRequest};
 
-use super::Service;
 use super::load::{ConnectionLoad, LoadRequest};
 use super::report::TenantLog;
+use super::{Service, ServiceTimes};
 use crate::device::Device;
 use crate::large::{Body, LargeRequests, is_large};
 use crate::node::{Number, SimulatedNode};
@@ -40,8 +40,8 @@ pub(super) enum TwinEvent {
 pub(super) enum TwinDevice {
     /// As the cluster file declares it.
     Declared(Device),
-    /// Some requests at a time, with the times of [`Service::Fixed`]: when each server is free.
-    Fixed { each: Span, per_mib: Span, free_at: Vec<Picoseconds> },
+    /// Some requests at a time: when each server is free.
+    Timed { times: ServiceTimes, free_at: Vec<Picoseconds>, random: Stream },
 }
 
 impl TwinDevice {
@@ -50,16 +50,24 @@ impl TwinDevice {
         let units = request.units();
         match self {
             Self::Declared(device) => device.take(now, units),
-            Self::Fixed { each, per_mib, free_at } => {
+            Self::Timed { times, free_at, random } => {
                 let first = free_at.iter_mut().min().expect("a device has a server");
                 let moved = match request.command() {
                     Command::Read | Command::Write { .. } => request.length(),
                     _ => 0,
                 };
-                let each = Picoseconds::from(*each).0.saturating_mul(units.into());
-                let moved = (u128::from(Picoseconds::from(*per_mib).0) * u128::from(moved)) >> 20;
-                let time = each.saturating_add(moved as u64);
-                *first = now.max(*first).after(Picoseconds(time));
+                let each = Picoseconds::from(times.each).0.saturating_mul(units.into());
+                let per_mib = Picoseconds::from(times.per_mib).0;
+                let moved = (u128::from(per_mib) * u128::from(moved)) >> 20;
+                let mean = each.saturating_add(moved as u64);
+                let varying = mean / 100 * u64::from(times.varying_percent.min(100));
+                let time = match varying {
+                    0 => Picoseconds(mean),
+                    varying => {
+                        random.exponential(Picoseconds(varying)).after(Picoseconds(mean - varying))
+                    }
+                };
+                *first = now.max(*first).after(time);
                 *first
             }
         }
@@ -144,17 +152,19 @@ pub(super) fn server(
     service: Service,
     random: Stream,
 ) -> Option<TwinDevice> {
-    let declared = |rate: Iops, permille: u32| {
+    let declared = |rate: Iops, permille: u32, random: Stream| {
         let rate = Iops(rate.0.clamp(1, Picoseconds::SECOND.0));
         TwinDevice::Declared(Device::new(rate, permille / 10, random))
     };
     match (service, node.model, node.capacity) {
-        (Service::Fixed { each, per_mib, at_once }, ..) => {
-            let free_at = vec![Picoseconds::ZERO; usize::from(at_once.max(1))];
-            Some(TwinDevice::Fixed { each, per_mib, free_at })
+        (Service::Timed(times), ..) => {
+            let free_at = vec![Picoseconds::ZERO; usize::from(times.at_once.max(1))];
+            Some(TwinDevice::Timed { times, free_at, random })
         }
-        (Service::Declared, Some(model), _) => Some(declared(model.rate, model.variance_permille)),
-        (Service::Declared, None, Some(capacity)) => Some(declared(capacity, 0)),
+        (Service::Declared, Some(model), _) => {
+            Some(declared(model.rate, model.variance_permille, random))
+        }
+        (Service::Declared, None, Some(capacity)) => Some(declared(capacity, 0, random)),
         (Service::Declared, None, None) => None,
     }
 }

@@ -8,10 +8,10 @@ use tidegate_model::cost::BYTES_PER_TOKEN;
 use tidegate_model::policy::GateKind;
 use tidegate_model::{Cluster, Policy, Span, Waits};
 
-use super::Service;
 use super::load::RecordedLoad;
 use super::nodes::{SimulatedGateway, TwinConnection, TwinNodes, TwinSim, server, used};
 use super::report::{Figures, TenantLog, TenantReport, TwinReport};
+use super::{Service, ServiceTimes};
 use crate::cluster::Promised;
 use crate::large::LargeRequests;
 use crate::link::Conduct;
@@ -167,7 +167,7 @@ fn nodes(plan: &Plan<'_>) -> Result<TwinNodes, PlanError> {
         let is_used = used.iter().any(|id| id.index() == number);
         let random = Stream::new(seed, "device", number as u64);
         // One that serves nothing may be as fast as it likes.
-        let any = Service::Fixed { each: Span(1), per_mib: Span::ZERO, at_once: 1 };
+        let any = Service::Timed(ServiceTimes::fixed(Span(1), 1));
         let service = if is_used { service } else { any };
         server(node, service, random).ok_or_else(|| PlanError::Speed(node.name.clone()))
     };

@@ -3,6 +3,8 @@ use std::fmt::Write;
 use tidegate_model::{Cluster, Policy, WaitRule};
 
 use super::*;
+use crate::rng::Stream;
+use crate::time::Picoseconds;
 
 /// Two nodes of 10,000 requests per second, with a volume on both and one on the second.
 const CLUSTER: &str = r#"
@@ -166,7 +168,7 @@ fn large_requests_are_served_in_pieces_and_bytes_are_promised() {
     let policy = "[[resource]]\nname = \"cluster\"\ncapacity = [\"1k iops\", \"400MiB/s\"]\n\
                   [[tenant]]\nname = \"oltp\"\n[tenant.on.cluster]\n\
                   reservation = [\"90 iops\", \"90MiB/s\"]\n";
-    let service = |each| Service::Fixed { each: Span(each), per_mib: Span::ZERO, at_once: 1 };
+    let service = |each| Service::Timed(ServiceTimes::fixed(Span(each), 1));
     // A request has four pieces at each of the two nodes that its stripes are on... and more of
     // them than the device does in time break the promise.
     let fast = twin(&load, policy, service(1_000_000));
@@ -198,9 +200,9 @@ fn the_times_of_devices_and_of_the_way_are_found() {
     let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
     let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
     let found = fit(&plan, |_| true).unwrap().unwrap();
-    let Service::Fixed { each, per_mib, at_once } = found.service else { panic!("{found:?}") };
+    let Service::Timed(times) = found.service else { panic!("{found:?}") };
     // All requests have 4 KiB, so that the time of a unit and that of bytes cannot be told apart.
-    let rate = f64::from(at_once) * 1e9 / (each.0 + per_mib.0 / 256) as f64;
+    let rate = f64::from(times.at_once) * 1e9 / (times.each.0 + times.per_mib.0 / 256) as f64;
     assert!((9_000.0..11_500.0).contains(&rate), "{found:?}");
     assert!(found.distance < 0.15, "{found:?}");
     assert_eq!(fit(&plan, |_| true).unwrap(), Some(found), "two searches find the same");
@@ -211,11 +213,35 @@ fn the_times_of_devices_and_of_the_way_are_found() {
     assert!(requests.abs_diff(1_230) < 80, "{requests} {found:?}");
 }
 
+/// A disk's times vary: half of the requests take 0.7 of the mean or less, and one of a hundred
+/// takes 4.6 times the mean or more.
+#[test]
+fn times_that_vary_are_found() {
+    let mut random = Stream::new(3, "disk", 0);
+    let line = |number: u64| {
+        let takes = random.exponential(Picoseconds(200_000)).0 + 1;
+        format!("{} {takes} 1 1 read 4096 0\n", number * 2_000_000)
+    };
+    let load = load(&recording(1, &(0..490).map(line).collect::<String>()));
+    let cluster = Cluster::parse(&CLUSTER.replace("capacity = \"10k iops\"", "")).unwrap();
+    let policy = Policy::parse("[[tenant]]\nname = \"backup\"\n").unwrap();
+    let (service, transit, load) = (Service::Declared, Span::ZERO, &load);
+    let plan = Plan { cluster: &cluster, policy: &policy, load, service, transit, seed: 1 };
+    let found = fit(&plan, |_| true).unwrap().unwrap();
+    let Service::Timed(times) = found.service else { panic!("{found:?}") };
+    assert!(times.varying_percent >= 50 && found.distance < 0.1, "{found:?}");
+    let plan = Plan { service: found.service, transit: found.transit, ..plan };
+    let (seen, replayed) = (load.report(), run(&plan, |_| true).unwrap().unwrap());
+    let [seen, replayed] = [&seen, &replayed].map(|report| of(report, "backup").figures);
+    assert!(replayed.p50.0.abs_diff(seen.p50.0) * 5 <= seen.p50.0, "{seen:?} {replayed:?}");
+    assert!(replayed.p99.0.abs_diff(seen.p99.0) * 5 <= seen.p99.0, "{seen:?} {replayed:?}");
+}
+
 /// Each request meets an idle device, so it takes as long as the device does.
 #[test]
 fn clients_that_do_not_wait_ask_when_they_asked() {
     let load = load(&recording(2, &paced(1, 2_000_000, 300_000, 2 * SECOND)));
-    let service = Service::Fixed { each: Span(150_000), per_mib: Span::ZERO, at_once: 1 };
+    let service = Service::Timed(ServiceTimes::fixed(Span(150_000), 1));
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", service);
     let own = of(&report, "backup");
     assert_eq!((own.figures.requests, own.unanswered), (1_000, 0));
@@ -223,11 +249,11 @@ fn clients_that_do_not_wait_ask_when_they_asked() {
     assert_eq!([mean, p50, p99, p999], [Span(150_000); 4]);
     assert_eq!(bytes, 1_000 * 4_096);
     // Half as fast as they come: the rest waits, and the client keeps to its depth.
-    let slow = Service::Fixed { each: Span(4_000_000), per_mib: Span::ZERO, at_once: 1 };
+    let slow = Service::Timed(ServiceTimes::fixed(Span(4_000_000), 1));
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", slow);
     assert_eq!(of(&report, "backup").figures.requests, 500);
     // Two at once are enough again.
-    let two = Service::Fixed { each: Span(4_000_000), per_mib: Span::ZERO, at_once: 2 };
+    let two = Service::Timed(ServiceTimes::fixed(Span(4_000_000), 2));
     let report = twin(&load, "[[tenant]]\nname = \"backup\"\n", two);
     assert!(of(&report, "backup").figures.requests <= 500, "its depth was one");
 }

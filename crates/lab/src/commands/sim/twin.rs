@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tidegate_algo::allocation::admission;
 use tidegate_model::{Span, WaitRule};
 use tidegate_sim::twin::{
-    self, Figures, Fit, Kept, Plan, PlanError, Progress, RecordedLoad, Service, TenantReport,
-    TwinReport,
+    self, Figures, Fit, Kept, Plan, PlanError, Progress, RecordedLoad, Service, ServiceTimes,
+    TenantReport, TwinReport,
 };
 
 use tidegate_console::amounts;
@@ -43,7 +43,7 @@ pub(super) fn service(text: &str) -> Result<Service, String> {
     let at_once = at_once.ok_or("write how many are served at once as a number from 1 to 1024")?;
     match each {
         Span::ZERO => Err("write more than no time, like 100us".into()),
-        each => Ok(Service::Fixed { each, per_mib: Span::ZERO, at_once }),
+        each => Ok(Service::Timed(ServiceTimes::fixed(each, at_once))),
     }
 }
 
@@ -145,10 +145,13 @@ fn admitted(path: &Path, cluster: &ClusterFile) -> Result<PolicyFile, Failure> {
 fn times(found: &Fit) -> String {
     let devices = match found.service {
         Service::Declared => "devices as declared".to_owned(),
-        Service::Fixed { each, per_mib, at_once } => format!(
-            "a device takes {} for each 128 KiB and {} more for each MiB, {at_once} at once",
-            amounts::span(each.0),
-            amounts::span(per_mib.0)
+        Service::Timed(times) => format!(
+            "a device takes {} for each 128 KiB and {} more for each MiB, {} at once; {} % of each \
+             time varies",
+            amounts::span(times.each.0),
+            amounts::span(times.per_mib.0),
+            times.at_once,
+            times.varying_percent,
         ),
     };
     let text = format!(
@@ -166,7 +169,7 @@ fn doubtful(found: &Fit) -> Option<String> {
             "; nodes have the speed that the cluster file declares: remove `capacity` and `model` \
              from a copy of it, and the speed is found, too"
         }
-        Service::Fixed { .. } => "; record for a longer time, or on a quieter machine",
+        Service::Timed(_) => "; record for a longer time, or on a quieter machine",
     };
     (found.distance > DISTANCE_MAX).then(|| {
         format!(
@@ -176,14 +179,15 @@ fn doubtful(found: &Fit) -> Option<String> {
 }
 
 fn fit_json(found: &Fit) -> Value {
-    let (each, per_mib, at_once) = match found.service {
-        Service::Declared => (None, None, None),
-        Service::Fixed { each, per_mib, at_once } => (Some(each.0), Some(per_mib.0), Some(at_once)),
+    let times = match found.service {
+        Service::Declared => None,
+        Service::Timed(times) => Some(times),
     };
     json!({
-        "each_ns": each,
-        "per_mib_ns": per_mib,
-        "at_once": at_once,
+        "each_ns": times.map(|times| times.each.0),
+        "per_mib_ns": times.map(|times| times.per_mib.0),
+        "at_once": times.map(|times| times.at_once),
+        "varying_percent": times.map(|times| times.varying_percent),
         "transit_ns": found.transit.0,
         "distance": found.distance,
         "warning": doubtful(found),
