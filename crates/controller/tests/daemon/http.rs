@@ -169,4 +169,6 @@ fn the_description_in_the_repository_is_up_to_date() {
         "api/controller.json is out of date; look at the change and run \
          `UPDATE_GOLDEN=1 cargo test -p tidegate-controller`"
     );
+    let (status, _, served) = Running::new().http("GET /openapi.json HTTP/1.1", "");
+    assert_eq!((status, served), (200, golden));
 }
