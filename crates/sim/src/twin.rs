@@ -11,8 +11,8 @@
 //! these and the controller's machine decide. A device serves the requests that are let through
 //! ([`Service`]): a given number at a time, each for a time that is fixed or varies, as the cluster
 //! file's `model` says or as it was found. Messages take no time, but for one that is the same for
-//! all requests. [`fit`] finds these times from a recording. Large requests are served in pieces, as
-//! at a live node.
+//! all requests. [`fit`] finds these times from a recording. Large requests are served in pieces,
+//! as at a live node.
 //!
 //! **When a request is made.** The recording shows when a request came, and not why. There are two
 //! kinds of clients ([`load`]). One keeps some number of requests under way, and asks again when it
