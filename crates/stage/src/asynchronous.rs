@@ -386,7 +386,7 @@ mod tests {
     fn of_several_completions_a_call_waited_for_the_last() {
         let three = &[(1, 7), (1, 8), (1, 9)];
         assert_eq!(times(three, &[(40, &[8, 7, 9], true)]), [39]);
-        assert_eq!(times(three, &[(5, &[8], true), (8, &[7, 9], true)]), [4, 7, 7]);
+        assert_eq!(times(three, &[(5, &[8], true), (8, &[7, 9], true)]), [4, 5, 7]);
     }
 
     #[test]
