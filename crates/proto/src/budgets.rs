@@ -43,6 +43,7 @@ use capacity::Measured;
 use debts::Debts;
 use earlier::Earlier;
 use ended::EndedStages;
+use membership::left;
 use name_index::NameIndex;
 use stage::Stage;
 use window_stats::TrafficCounters;
@@ -413,12 +414,6 @@ impl Budgets {
 /// How long rates may hold that last for so long by the stage's clock.
 fn leased(length: Span) -> Span {
     Span(length.0.saturating_add(LEASE_MARGIN.0))
-}
-
-/// The event of a stage that has left.
-fn left(stage: &Stage, reason: &str) -> Event {
-    let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
-    Event::StageLeft { stage: stage.info.stage, tenant, pid, reason: reason.into() }
 }
 
 /// Rounds.

@@ -95,12 +95,12 @@ pub struct Options {
     /// How much the supervisor reports to the user.
     pub report: Verbosity,
     /// The lines on standard error for a message to the user.
-    pub lines: fn(&Notice) -> String,
+    pub lines: fn(&RunNotice) -> String,
 }
 
 /// A message to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum RunNotice {
     /// A sentence without a line break.
     Text(String),
     /// What passed the gates and what did not, when the program has ended.
@@ -110,14 +110,14 @@ pub enum Notice {
 impl Options {
     /// Writes a message to standard error, unless the user wants none. The disk behind it may be
     /// full; the program runs all the same.
-    fn print(&self, notice: &Notice) {
+    fn print(&self, notice: &RunNotice) {
         if self.report != Verbosity::Quiet {
             let _ = io::stderr().write_all((self.lines)(notice).as_bytes());
         }
     }
 
     fn complain(&self, message: &str) {
-        self.print(&Notice::Text(message.into()));
+        self.print(&RunNotice::Text(message.into()));
     }
 }
 
@@ -537,7 +537,7 @@ fn report_coverage(options: &Options, driver: &Driver, is_first_unseen: bool) {
     let others = (has_rules, u64::from(is_first_unseen));
     let report = CoverageReport::new(&coverage, others, options.report == Verbosity::Always);
     if !report.is_empty() {
-        options.print(&Notice::Coverage(report));
+        options.print(&RunNotice::Coverage(report));
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
 use tidegate_stage::supervise::{
-    self, CoverageReport, Exit, Notice, Options, PassedCalls, RunError, Verbosity,
+    self, CoverageReport, Exit, Options, PassedCalls, RunError, RunNotice, Verbosity,
 };
 
 use tidegate_console::address::resolved;
@@ -129,18 +129,18 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-fn text_lines(notice: &Notice) -> String {
+fn text_lines(notice: &RunNotice) -> String {
     let line = |message: &String| format!("tidegate: {message}\n");
     match notice {
-        Notice::Text(message) => line(message),
-        Notice::Coverage(report) => report.lines().iter().map(line).collect(),
+        RunNotice::Text(message) => line(message),
+        RunNotice::Coverage(report) => report.lines().iter().map(line).collect(),
     }
 }
 
-fn json_line(notice: &Notice) -> String {
+fn json_line(notice: &RunNotice) -> String {
     let object = match notice {
-        Notice::Text(message) => json!({ "warning": message }),
-        Notice::Coverage(report) => coverage_json(report),
+        RunNotice::Text(message) => json!({ "warning": message }),
+        RunNotice::Coverage(report) => coverage_json(report),
     };
     format!("{object}\n")
 }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn messages_are_lines_of_text_or_json() {
-        let notice = Notice::Text("a \"b\"".into());
+        let notice = RunNotice::Text("a \"b\"".into());
         assert_eq!(text_lines(&notice), "tidegate: a \"b\"\n");
         assert_eq!(json_line(&notice), "{\"warning\":\"a \\\"b\\\"\"}\n");
     }
@@ -198,9 +198,10 @@ mod tests {
             "unseen_programs": 1,
             "reasons": [{ "reason": "mapping", "calls": 2, "bytes": 0, "advice": "none" }],
         });
-        let line = json_line(&Notice::Coverage(report.clone()));
+        let line = json_line(&RunNotice::Coverage(report.clone()));
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), expected);
-        let refused = json_line(&Notice::Coverage(CoverageReport { has_rules: false, ..report }));
+        let refused =
+            json_line(&RunNotice::Coverage(CoverageReport { has_rules: false, ..report }));
         let refused: Value = serde_json::from_str(&refused).unwrap();
         assert_eq!(
             (&refused["passed_bytes"], &refused["without_rules_bytes"]),

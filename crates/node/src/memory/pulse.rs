@@ -87,8 +87,7 @@ fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) 
         }
         // A disconnected client reports nothing more until its session slot is free.
         MonitorEvent::Silent(slot) if host.has_client(slot) && is_logged() => {
-            let tenant = tenant(slot);
-            let session_slot = slot.0;
+            let (session_slot, tenant) = (slot.0, tenant(slot));
             tracing::info!(session_slot, tenant, "a client stopped; others have its tokens");
         }
         MonitorEvent::Silent(_) => {}

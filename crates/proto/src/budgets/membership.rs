@@ -8,9 +8,16 @@ use tidegate_model::{Event, Policy, StageId, Time};
 
 use super::capacity::Measured;
 use super::name_index::NameIndex;
-use super::{Active, Budgets, SETTLE, left, window_stats};
+use super::stage::Stage;
+use super::{Active, Budgets, SETTLE, window_stats};
 use crate::message::{StageInfo, ToStage, VERSION};
 use crate::session::{Peer, PeerId, ToPeer};
+
+/// The event of a stage that has left.
+pub(super) fn left(stage: &Stage, reason: &str) -> Event {
+    let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
+    Event::StageLeft { stage: stage.info.stage, tenant, pid, reason: reason.into() }
+}
 
 /// Stages coming and going.
 impl Budgets {

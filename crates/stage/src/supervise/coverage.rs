@@ -58,7 +58,7 @@ impl CoverageReport {
         let share = unseen_bytes as f64 / coverage.syscall_bytes as f64;
         let not_storage = coverage.bypasses.iter();
         let not_storage = not_storage.filter(|it| it.reason == Bypass::NotStorage.name());
-        let is_told = |it: &PassedCalls| is_full || !it.advice.starts_with("nothing");
+        let is_shown = |it: &PassedCalls| is_full || !it.advice.starts_with("nothing");
         Self {
             passed_bytes: coverage.seen_bytes,
             not_storage_bytes: not_storage.map(|bypassed| bypassed.bytes).sum(),
@@ -66,7 +66,7 @@ impl CoverageReport {
             is_much_unseen: unseen_bytes > UNSEEN_BYTES && share > UNSEEN_SHARE,
             unseen_programs: unseen_programs(coverage) + more_unseen,
             has_rules,
-            reasons: coverage.bypasses.iter().filter_map(known).filter(is_told).collect(),
+            reasons: coverage.bypasses.iter().filter_map(known).filter(is_shown).collect(),
             is_full,
         }
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_told_without_bytes() {
+    fn a_mapping_is_shown_without_bytes() {
         let report =
             CoverageReport::new(&coverage(20 * MIB, &[("mapping", 1, 0)]), (true, 0), false);
         let line = "mapping: 1 call; page faults cannot be gated; serve the file over a gateway";
@@ -168,8 +168,8 @@ mod tests {
         let report = CoverageReport::new(&coverage(30 * MIB, &[]), (false, 1), false);
         assert!(report.is_much_unseen);
         let line = "20.0 MiB were moved without rules, 10.0 MiB were not seen (raw system calls, \
-                    or programs without the shim); nothing is known of 1 program that ran without the \
-                    shim";
+                    or programs without the shim); nothing is known of 1 program that ran without \
+                    the shim";
         assert_eq!(report.lines(), [line]);
     }
 }
