@@ -198,20 +198,13 @@ pub(crate) fn units(tenant: TenantHealth<'_>) -> Vec<Unit> {
     }
 }
 
-pub(crate) fn level(unit: Unit, per_second: u64) -> String {
-    match unit {
-        Unit::Bytes => amounts::bandwidth(per_second),
-        Unit::Operations => amounts::iops(per_second),
-    }
-}
-
 /// One kind of level of a tenant in all of its units, or `none` where it has none.
 pub(crate) fn text(
     tenant: TenantHealth<'_>,
     of: impl Fn(Levels) -> Option<u64>,
     none: &str,
 ) -> String {
-    let shown = |unit| of(levels(tenant, unit)).map(|value| level(unit, value));
+    let shown = |unit| of(levels(tenant, unit)).map(|value| amounts::rate(unit, value));
     let shown: Vec<_> = units(tenant).into_iter().filter_map(shown).collect();
     if shown.is_empty() { none.into() } else { shown.join(", ") }
 }
@@ -378,7 +371,8 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     for tenant in &status.tenants {
         for unit in UNITS.into_iter().filter(|unit| tenant.misses(*unit)) {
             let Levels { reservation, measured, .. } = at_stages(tenant, unit);
-            let (got, promised) = (level(unit, measured), level(unit, reservation.unwrap_or(0)));
+            let (got, promised) =
+                (amounts::rate(unit, measured), amounts::rate(unit, reservation.unwrap_or(0)));
             warn(
                 format!("{} gets {got} of the {promised} that it is promised", tenant.name),
                 "if it stays so, the storage yields less than the budget says: lower the budget",

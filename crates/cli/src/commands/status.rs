@@ -390,7 +390,7 @@ impl Budget {
         let totals = &status.totals;
         let join = |pairs: [(Unit, Option<u64>); 2]| {
             let shown =
-                pairs.iter().filter_map(|(unit, level)| Some(health::level(*unit, (*level)?)));
+                pairs.iter().filter_map(|(unit, level)| Some(amounts::rate(*unit, (*level)?)));
             shown.collect::<Vec<_>>().join(", ")
         };
         let (bytes, operations) =
@@ -439,8 +439,8 @@ fn stage_row(stage: &StageStatus) -> [Cell; 9] {
     ]
 }
 
-/// What a stage may use, and what it used, in the units in which it has a bound; what it used in
-/// bytes, if it has none.
+/// The rates allowed to a stage and the rates that it used, in the units of its bounds. Without a
+/// bound, the bytes that it used.
 fn stage_rates(stage: &StageStatus) -> (String, String) {
     let bounds = [
         (Unit::Bytes, stage.allocated_bytes_per_second, stage.interval_bytes_per_second),
@@ -452,7 +452,7 @@ fn stage_rates(stage: &StageStatus) -> (String, String) {
     ];
     let bounds = bounds.into_iter().filter_map(|(unit, bound, used)| Some((unit, bound?, used)));
     let texts =
-        bounds.map(|(unit, bound, used)| (health::level(unit, bound), health::level(unit, used)));
+        bounds.map(|(unit, bound, used)| (amounts::rate(unit, bound), amounts::rate(unit, used)));
     let (allocated, measured): (Vec<_>, Vec<_>) = texts.unzip();
     if allocated.is_empty() {
         return ("no bound".into(), amounts::bandwidth(stage.interval_bytes_per_second));

@@ -5,7 +5,7 @@ use tidegate_proto::controller::status::{
     HeldStatus, PromiseStatus, ResourceStatus, Status, is_less,
 };
 
-use super::{Met, UNITS, level};
+use super::{Met, UNITS};
 use tidegate_console::amounts;
 
 /// A promise of a resource, to a tenant or to a group.
@@ -110,7 +110,8 @@ fn is_short(promised: Option<u64>, had: Option<u64>) -> bool {
 /// Bytes and operations, those that there are.
 fn levels(pair: Pair) -> String {
     let shown = UNITS.into_iter().zip(pair);
-    let shown: Vec<String> = shown.filter_map(|(unit, rate)| Some(level(unit, rate?))).collect();
+    let shown: Vec<String> =
+        shown.filter_map(|(unit, rate)| Some(amounts::rate(unit, rate?))).collect();
     if shown.is_empty() { "-".into() } else { shown.join(", ") }
 }
 
@@ -125,7 +126,7 @@ pub(super) fn warn_of_groups(status: &Status, warn: &mut impl FnMut(String, &str
     for promise in groups.filter(|promise| promise.met() == Met::No) {
         let had = UNITS.into_iter().zip(promise.had()).zip(promise.reservation());
         let had = had.filter_map(|((unit, had), reserved): ((Unit, _), Option<u64>)| {
-            reserved.and(Some(level(unit, had?)))
+            reserved.and(Some(amounts::rate(unit, had?)))
         });
         let text = format!(
             "{} gets {} of the {} that it is promised on {}",

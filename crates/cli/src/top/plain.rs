@@ -5,7 +5,6 @@ use tidegate_proto::controller::status::Status;
 
 use super::glyphs::time_of_day;
 use super::history::{History, TenantRow};
-use crate::health;
 use tidegate_console::amounts;
 use tidegate_console::output::{Paint, Tone, on_one_line};
 use tidegate_console::table::{Align, Cell, Table};
@@ -86,7 +85,7 @@ impl Lines {
 fn cells(time: String, row: &TenantRow, has_nodes: bool) -> Vec<Cell> {
     let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
     let level = |value: Option<u64>, none: &str| {
-        Cell::from(value.map_or(none.to_owned(), |value| health::level(row.unit, value)))
+        Cell::from(value.map_or(none.to_owned(), |value| amounts::rate(row.unit, value)))
     };
     let allocated = if row.is_only_at_nodes { "-" } else { "no bound" };
     let mut cells = vec![

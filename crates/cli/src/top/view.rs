@@ -220,15 +220,15 @@ impl View {
         ];
         let sum = |(unit, (measured, beside), budget): (Unit, (u64, u64), Option<u64>)| match budget
         {
-            None => health::level(unit, measured.saturating_add(beside)),
+            None => amounts::rate(unit, measured.saturating_add(beside)),
             // A budget is what stages share.
             Some(budget) => {
                 let share = u128::from(measured) * 1000 / u128::from(budget.max(1));
                 let share = amounts::permille(u64::try_from(share).unwrap_or(u64::MAX));
                 format!(
                     "{} of {} ({share})",
-                    health::level(unit, measured),
-                    health::level(unit, budget)
+                    amounts::rate(unit, measured),
+                    amounts::rate(unit, budget)
                 )
             }
         };
@@ -261,7 +261,7 @@ impl View {
 
     fn tenant(&self, row: &TenantRow, columns: &Columns) -> TableRow<'static> {
         let level =
-            |value: Option<u64>| value.map_or("-".into(), |value| health::level(row.unit, value));
+            |value: Option<u64>| value.map_or("-".into(), |value| amounts::rate(row.unit, value));
         let allocated = match (row.allocated, row.is_only_at_nodes) {
             (None, false) => "no bound".into(),
             (allocated, _) => level(allocated),
