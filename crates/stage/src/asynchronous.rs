@@ -1,19 +1,20 @@
 //! Times of asynchronous requests: those that a program has handed to a ring of the kernel (Linux
-//! AIO, `io_uring`) and whose completion no call of the program stands for.
+//! AIO, `io_uring`), and whose completions it collects later.
 //!
-//! The kernel writes completions into memory of the program, and says no time. So the shim looks
-//! at a ring in each call of the program that it sees anyway: before and after it submits, and
-//! before and after it waits for completions. While a call waits at a gate, a [`Watch`] looks again
-//! and again, or the times would be those of the gates. A completion that a look finds happened
-//! after the look before, which gives its time a lower and an upper bound. The time is exact where
+//! The kernel writes completions into memory of the program, without a time. So the shim polls a
+//! ring in each call of the program that it sees anyway: before and after the program submits, and
+//! before and after it waits for completions. While a call waits at a gate, a [`Watch`] polls again
+//! and again, or the times would be those of the gates. A completion that a poll finds happened
+//! after the poll before, which gives its time a lower and an upper bound. The time is exact where
 //! the program's call had to wait for this very completion.
 //!
-//! A time counts as one of the storage's if it is exact, or known within a factor of two: a program
-//! that calls seldom, and a thread that is late to look because the processors are busy, tell
-//! nothing. Nor do two requests in flight that the program gave one key.
+//! A time counts as one of the storage's if it is exact, or known within a factor of two. A program
+//! that calls seldom gives few times, and a thread that polls late because the processors are busy
+//! gives none. Requests that have the same key while they are in flight are not timed.
 //!
-//! All state is the process's own, of fixed size, and in atomics under one lock that nobody waits
-//! for long: a look that finds it taken is left out, so that the next one tells less.
+//! All state is the process's own, of fixed size, and in atomics under one lock. A thread gives up
+//! after some microseconds without the lock: its poll is left out, and the next one finds the same
+//! completions with wider bounds.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -53,7 +54,7 @@ pub struct Completion {
     pub moved: bool,
 }
 
-/// The completions in a ring, as one look finds them.
+/// The completions in a ring, as one poll finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completions {
     /// The ring.
@@ -85,7 +86,7 @@ impl Completions {
     }
 }
 
-/// The time that a request took, as far as looks tell.
+/// Bounds of the time that a request took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     least: Span,
@@ -105,13 +106,13 @@ impl Bounds {
     }
 }
 
-/// Looks at a ring while a thread waits at a gate. Plain data, so that one of a call that the
+/// Polls a ring while a thread waits at a gate. Plain data, so that one of a call that the
 /// thread has left by a jump does no harm.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// Looks at the ring, and says whether requests are in flight there.
-    pub look: fn(usize) -> bool,
-    /// The ring, for `look`.
+    /// Polls the ring, and says whether requests are in flight there.
+    pub poll: fn(usize) -> bool,
+    /// The ring, for `poll`.
     pub ring: usize,
 }
 
@@ -121,9 +122,9 @@ struct RingCell {
     id: AtomicU64,
     /// Requests in flight.
     open: AtomicU32,
-    /// The position and the time of the last look.
+    /// The position and the time of the last poll.
     tail: AtomicU32,
-    looked: AtomicU64,
+    polled: AtomicU64,
 }
 
 /// Requests in flight of one ring that have one key.
@@ -136,11 +137,11 @@ struct RequestCell {
     begun: AtomicU64,
 }
 
-/// What is in flight in a process.
+/// The requests in flight of a process, and their rings.
 pub(crate) struct RequestsInFlight {
     /// 1 while a thread changes it.
     lock: AtomicU32,
-    /// How many rings were ever followed: zero in most programs, which look at nothing.
+    /// How many rings were ever followed: zero in most programs, which poll nothing.
     used: AtomicU32,
     rings: [RingCell; RINGS_MAX],
     /// Untouched pages of it cost nothing.
@@ -160,7 +161,7 @@ impl RequestsInFlight {
                     id: AtomicU64::new(0),
                     open: AtomicU32::new(0),
                     tail: AtomicU32::new(0),
-                    looked: AtomicU64::new(0),
+                    polled: AtomicU64::new(0),
                 }
             }; RINGS_MAX],
             requests: [const {
@@ -212,7 +213,7 @@ impl RequestsInFlight {
         let free = self.rings.iter().position(|cell| cell.id.load(Ordering::Relaxed) == 0)?;
         let cell = &self.rings[free];
         cell.tail.store(seen.tail, Ordering::Relaxed);
-        cell.looked.store(now.0, Ordering::Relaxed);
+        cell.polled.store(now.0, Ordering::Relaxed);
         cell.open.store(0, Ordering::Relaxed);
         cell.id.store(seen.ring.0, Ordering::Relaxed);
         self.used.fetch_max(free as u32 + 1, Ordering::Relaxed);
@@ -236,7 +237,7 @@ impl RequestsInFlight {
     }
 
     /// Notes requests with these keys, which the program is about to hand over at `now`, after a
-    /// look at their ring.
+    /// poll of their ring.
     pub(crate) fn begin(&self, seen: Completions, keys: impl Iterator<Item = u64>, now: Time) {
         self.alone(|| {
             let Some(of) = self.ring(seen.ring).or_else(|| self.follow(seen, now)) else { return };
@@ -275,10 +276,10 @@ impl RequestsInFlight {
         self.alone(|| keys.for_each(|key| _ = self.end(ring, key)));
     }
 
-    /// Looks at a ring at `now`; `read` gives the completion at a position. `has_waited` says that
-    /// the program's call, since the look before, returned when the last of them came. Calls
+    /// Polls a ring at `now`; `read` gives the completion at a position. `has_waited` says that
+    /// the program's call, since the poll before, returned when the last of them came. Calls
     /// `record` with each time that is known well enough.
-    pub(crate) fn look(
+    pub(crate) fn poll(
         &self,
         seen: Completions,
         has_waited: bool,
@@ -288,7 +289,7 @@ impl RequestsInFlight {
     ) {
         self.alone(|| {
             let Some(cell) = self.ring(seen.ring) else { return };
-            let before = Time(cell.looked.load(Ordering::Relaxed));
+            let before = Time(cell.polled.load(Ordering::Relaxed));
             let new = seen.since(cell.tail.load(Ordering::Relaxed)).min(seen.size);
             for back in (1..=new).rev() {
                 let Some(completion) = read(seen.position(back)) else { continue };
@@ -302,7 +303,7 @@ impl RequestsInFlight {
                 Bounds { least: least.min(most), most }.time().into_iter().for_each(&mut record);
             }
             cell.tail.store(seen.tail, Ordering::Relaxed);
-            cell.looked.store(now.0, Ordering::Relaxed);
+            cell.polled.store(now.0, Ordering::Relaxed);
         });
     }
 
@@ -347,12 +348,12 @@ mod tests {
     }
 
     /// The times in milliseconds that are known well enough, of requests that are handed over at
-    /// these times, where looks at these times find so many of them done, in this order.
-    fn times(begun: &[(u64, u64)], looks: &[(u64, &[u64], bool)]) -> Vec<u64> {
+    /// these times, where polls at these times find these keys done, in this order.
+    fn times(begun: &[(u64, u64)], polls: &[(u64, &[u64], bool)]) -> Vec<u64> {
         let flight = Box::new(RequestsInFlight::new());
         let mut found = Vec::new();
         let mut events: Vec<_> = begun.iter().map(|(at, key)| (*at, 0, Some(*key))).collect();
-        events.extend(looks.iter().enumerate().map(|(index, look)| (look.0, index, None)));
+        events.extend(polls.iter().enumerate().map(|(index, poll)| (poll.0, index, None)));
         events.sort_by_key(|(at, ..)| *at);
         let (mut done, mut seen): (Vec<u64>, _) = (Vec::new(), completions(&[]).0);
         for (at, index, key) in events {
@@ -360,10 +361,10 @@ mod tests {
             match key {
                 Some(key) => flight.begin(seen, [key].into_iter(), now),
                 None => {
-                    done.extend(looks[index].1);
+                    done.extend(polls[index].1);
                     let (now_seen, read) = completions(&done);
                     seen = now_seen;
-                    flight.look(seen, looks[index].2, now, read, |took| found.push(took.0 / MS));
+                    flight.poll(seen, polls[index].2, now, read, |took| found.push(took.0 / MS));
                 }
             }
         }
@@ -400,19 +401,19 @@ mod tests {
         let flight = Box::new(RequestsInFlight::new());
         let (seen, read) = completions(&[1, 2, 3]);
         let none = |_| panic!("there is no such request");
-        flight.look(seen, true, Time(5), &read, none);
+        flight.poll(seen, true, Time(5), &read, none);
         assert!(!flight.follows(RING));
         flight.begin(completions(&[]).0, [2].into_iter(), Time(1));
         assert!(flight.follows(RING));
         flight.cancel(RING, [2].into_iter());
-        flight.look(seen, true, Time(5), &read, none);
+        flight.poll(seen, true, Time(5), &read, none);
         flight.begin(seen, [9].into_iter(), Time(6));
         flight.forget(RING);
         assert!(!flight.follows(RING));
         flight.begin(seen, [9].into_iter(), Time(7));
         let mut found = Vec::new();
         let (seen, read) = completions(&[1, 2, 3, 9]);
-        flight.look(seen, true, Time(9), read, |took| found.push(took));
+        flight.poll(seen, true, Time(9), read, |took| found.push(took));
         assert_eq!(found, [Span(2)], "the one before was forgotten with its ring");
     }
 

@@ -40,6 +40,7 @@ mod lock;
 mod permit;
 pub mod programs;
 pub mod record;
+mod ring_times;
 pub mod scope;
 pub mod scratch;
 pub mod segment;

@@ -52,7 +52,7 @@ struct Local {
     /// The shard in which the thread counts and caches tokens.
     shard: Cell<u8>,
     known: [Known; REMEMBERED],
-    /// Looks at a ring while the thread waits.
+    /// Polls a ring while the thread waits.
     watch: Cell<Option<Watch>>,
 }
 

@@ -18,7 +18,7 @@ use tidegate_algo::classify::channel::{
 use tidegate_algo::concurrent::published::{VERSIONS, is_intact};
 use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 
-use crate::asynchronous::{Completion, Completions, IN_FLIGHT, RingId, Watch};
+use crate::asynchronous::IN_FLIGHT;
 use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File, registered};
@@ -248,6 +248,13 @@ impl Stage {
         }
     }
 
+    /// Whether every request of some channel is timed.
+    pub fn has_probes(&self) -> bool {
+        let used = self.segment.header.channels.load(Ordering::Relaxed) as usize;
+        let mut channels = self.segment.channels.iter().take(used);
+        channels.any(|channel| channel.probed.load(Ordering::Relaxed) != 0)
+    }
+
     /// Whether the request's time is to be known: it moves data, and every request of its channel
     /// is timed. Passes no gate.
     #[inline(never)]
@@ -257,61 +264,6 @@ impl Stage {
         }
         let Sorted::To(found) = self.sort(request) else { return false };
         self.channel(found).is_some_and(|channel| channel.probed.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Notes requests with these keys, which this process is about to hand to a ring, and looks at
-    /// the ring for it: see [`crate::asynchronous`].
-    pub fn begin_asynchronous(
-        &self,
-        seen: Completions,
-        read: impl Fn(u32) -> Option<Completion>,
-        keys: impl Iterator<Item = u64>,
-    ) {
-        self.look(seen, false, read);
-        IN_FLIGHT.begin(seen, keys, self.now());
-    }
-
-    /// Forgets requests that the kernel did not take.
-    pub fn cancel_asynchronous(&self, ring: RingId, keys: impl Iterator<Item = u64>) {
-        IN_FLIGHT.cancel(ring, keys);
-    }
-
-    /// Whether requests in this ring are timed.
-    #[inline]
-    pub fn follows(&self, ring: RingId) -> bool {
-        IN_FLIGHT.follows(ring)
-    }
-
-    /// Whether requests that are timed are in flight in this ring.
-    pub fn is_in_flight(&self, ring: RingId) -> bool {
-        IN_FLIGHT.is_open(ring)
-    }
-
-    /// Runs `work`. While it waits at a gate, the watch looks at its ring again and again, for as
-    /// long as requests are in flight there.
-    pub fn watching<R>(&self, watch: Watch, work: impl FnOnce() -> R) -> R {
-        let before = local::watch(Some(watch));
-        let result = work();
-        local::watch(before);
-        result
-    }
-
-    /// Looks at the completions of a ring, of which `read` gives the one at a position, and takes
-    /// in what that tells of the storage. `has_waited` says that a call of the program has waited,
-    /// since the look before, until the last of them came.
-    pub fn look(
-        &self,
-        seen: Completions,
-        has_waited: bool,
-        read: impl Fn(u32) -> Option<Completion>,
-    ) {
-        let record = |took| self.segment.storage.service.record(took);
-        IN_FLIGHT.look(seen, has_waited, self.now(), read, record);
-    }
-
-    /// Forgets a ring that this process ends.
-    pub fn forget_ring(&self, ring: RingId) {
-        IN_FLIGHT.forget(ring);
     }
 
     /// The tag of a request, without passing any gate.

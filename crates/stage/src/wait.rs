@@ -44,22 +44,22 @@ pub(crate) fn count_wait(cell: &GateCell, waited: Span) -> Span {
     waited
 }
 
-/// When a watch looks first while a thread sleeps. Timers of the kernel are late by half of that.
-const FIRST_LOOK: Span = Span(100_000);
+/// When a watch polls first while a thread sleeps. Timers of the kernel are late by half of that.
+const FIRST_POLL: Span = Span(100_000);
 
 /// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which
-/// gives false. Meanwhile the thread's watch looks at its ring, each time after half as long again
-/// as the time before: a request's time is known within a half, for a dozen looks in a tenth of a
+/// gives false. Meanwhile the thread's watch polls its ring, each time after half as long again
+/// as the time before: a request's time is known within a half, for a dozen polls in a tenth of a
 /// second.
 pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
-    let Some(Watch { look, ring }) = local::watched() else {
+    let Some(Watch { poll, ring }) = local::watched() else {
         return sleep_unwatched(word, seen, span);
     };
     let until = clock::kernel_time().after(span);
-    let mut next = FIRST_LOOK;
+    let mut next = FIRST_POLL;
     loop {
         let left = until.since(clock::kernel_time());
-        if left <= next || !look(ring) {
+        if left <= next || !poll(ring) {
             return sleep_unwatched(word, seen, left);
         }
         if sleep_unwatched(word, seen, next) {

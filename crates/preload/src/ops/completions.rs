@@ -1,4 +1,4 @@
-//! Looks at the completions of rings, for the times of asynchronous requests: see
+//! Polls the completion rings of the program, for the times of asynchronous requests: see
 //! [`tidegate_stage::asynchronous`].
 
 use libc::{c_int, c_long};
@@ -54,7 +54,7 @@ impl CompletionRing<'_> {
             Self::Context(address) => address,
             Self::Ring(ring) => std::ptr::from_ref(ring).expose_provenance() | 1,
         };
-        Watch { look: watch, ring }
+        Watch { poll: watch, ring }
     }
 
     fn id(self) -> RingId {
@@ -64,7 +64,7 @@ impl CompletionRing<'_> {
         }
     }
 
-    /// What the ring shows now, and how many completions the program has not taken yet. None if it
+    /// The ring's state, and how many completions the program has not taken yet. None if the ring
     /// cannot be read.
     fn seen(self) -> Option<(Completions, u32)> {
         let ring = self.id();
@@ -77,8 +77,11 @@ impl CompletionRing<'_> {
                     return None;
                 }
                 let AioHead { head, tail, count, .. } = head;
-                let left =
-                    if tail >= head { tail - head } else { (count + tail).saturating_sub(head) };
+                let left = if tail >= head {
+                    tail - head
+                } else {
+                    count.saturating_add(tail).saturating_sub(head)
+                };
                 Some((Completions { ring, tail, modulus: count, size: count }, left))
             }
             Self::Ring(of) => {
@@ -124,57 +127,63 @@ impl CompletionRing<'_> {
 /// `IORING_SETUP_CQE32`: every completion takes the place of two.
 const WIDE_COMPLETIONS: u32 = 1 << 11;
 
-/// Looks at the ring of a watch, and says whether requests are in flight there. The thread is
+/// Polls the ring of a watch, and says whether requests are in flight there. The thread is
 /// inside the shim.
 fn watch(ring: usize) -> bool {
     let Some(stage) = stage() else { return false };
     if ring & 1 == 0 {
-        return look_at(stage, CompletionRing::Context(ring));
+        return poll_ring(stage, CompletionRing::Context(ring));
     }
     let of = std::ptr::with_exposed_provenance::<Ring>(ring & !1);
     // SAFETY: any bytes are a ring; what cannot be read is none, as after a jump out of the call
     // whose ring it was.
     let of = unsafe { raw::value(of) };
-    of.is_some_and(|of| look_at(stage, CompletionRing::Ring(&of)))
+    of.is_some_and(|of| poll_ring(stage, CompletionRing::Ring(&of)))
 }
 
-/// Looks at a ring, and says whether requests are in flight there.
-fn look_at(stage: &'static Stage, source: CompletionRing<'_>) -> bool {
+/// Polls a ring, and says whether requests are in flight there.
+fn poll_ring(stage: &'static Stage, source: CompletionRing<'_>) -> bool {
     if let Some((seen, _)) = source.seen() {
-        stage.look(seen, false, |position| source.completion(position));
+        stage.poll(seen, false, |position| source.completion(position));
     }
     stage.is_in_flight(source.id())
 }
 
-/// Looks at a ring, if requests in it are timed.
-fn look(stage: &'static Stage, source: CompletionRing<'_>) {
+/// Polls a ring, if requests in it are timed.
+fn poll(stage: &'static Stage, source: CompletionRing<'_>) {
     if stage.follows(source.id()) {
-        run_guarded(|| look_at(stage, source));
+        run_guarded(|| poll_ring(stage, source));
     }
 }
 
-/// Charges a request, which may wait at gates, and looks at its ring meanwhile and after that, if
+/// Charges a request, which may wait at gates, and polls its ring meanwhile and after that, if
 /// requests in the ring are timed.
 pub(crate) fn charge(stage: &'static Stage, source: CompletionRing<'_>, charge: impl FnOnce()) {
     if !stage.follows(source.id()) {
         return charge();
     }
     stage.watching(source.watch(), charge);
-    look(stage, source);
+    poll(stage, source);
 }
 
-/// Notes requests with these keys, which are about to be handed over.
+/// Notes requests with these keys, which are about to be handed over. The keys are not asked for
+/// where no request is timed.
 pub(crate) fn begin(
     stage: &'static Stage,
     source: CompletionRing<'_>,
     keys: impl Iterator<Item = u64>,
 ) {
-    let mut keys = keys.peekable();
-    if keys.peek().is_some()
-        && let Some((seen, _)) = source.seen()
-    {
-        stage.begin_asynchronous(seen, |position| source.completion(position), keys);
+    if !stage.has_probes() {
+        return;
     }
+    run_guarded(|| {
+        let mut keys = keys.peekable();
+        if keys.peek().is_some()
+            && let Some((seen, _)) = source.seen()
+        {
+            stage.begin_asynchronous(seen, |position| source.completion(position), keys);
+        }
+    });
 }
 
 /// Forgets requests that the kernel did not take.
@@ -198,18 +207,22 @@ fn wait_for<T: Copy>(
     call: impl FnOnce() -> T,
 ) -> T {
     let Some(stage) = stage().filter(|stage| stage.follows(source.id())) else { return call() };
-    let look = |has_waited: bool| {
+    let read = |position| source.completion(position);
+    let poll = || {
         let (seen, left) = source.seen()?;
-        stage.look(seen, has_waited, |position| source.completion(position));
+        stage.poll(seen, false, read);
         Some(left)
     };
-    let before = run_guarded(|| look(false)).flatten();
+    // Only a call that waits may have waited.
+    let before = (wanted > 0).then(|| run_guarded(poll)).flatten().flatten();
     let result = call();
     let taken = taken(result);
     run_guarded(|| {
-        let (_, left) = source.seen()?;
+        let (seen, left) = source.seen()?;
         let is_there = taken.is_some_and(|taken| taken.saturating_add(left) >= wanted);
-        look(is_there && before.is_some_and(|before| before < wanted))
+        let has_waited = is_there && before.is_some_and(|before| before < wanted);
+        stage.poll(seen, has_waited, read);
+        Some(())
     });
     result
 }
@@ -250,10 +263,10 @@ pub(crate) fn end_context<T>(context: usize, call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Forgets a ring that the program ends, after a last look.
+/// Forgets a ring that the program ends, after a last poll.
 pub(crate) fn forget(source: CompletionRing<'_>) {
     if let Some(stage) = stage().filter(|stage| stage.follows(source.id())) {
-        look(stage, source);
+        poll(stage, source);
         run_guarded(|| stage.forget_ring(source.id()));
     }
 }

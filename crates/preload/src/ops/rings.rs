@@ -4,7 +4,7 @@
 //! Such requests are charged when the program submits them: at their completion, no thread may be
 //! there to wait. So short results are not refunded, and a gate that limits the requests in service
 //! sees each request leave as soon as the program has handed it over. Where the capacity of the
-//! storage is measured, their times come from looks at the ring ([`super::completions`]).
+//! storage is measured, polling the ring finds their times ([`super::completions`]).
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
@@ -143,11 +143,9 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
         }
     }
     let ring = CompletionRing::Context(context);
-    run_guarded(|| {
-        let probed = entries.iter().flatten();
-        let probed = probed.filter(|(_, entry)| is_probed(stage, NO_RING, *entry));
-        completions::begin(stage, ring, probed.map(|(key, _)| *key));
-    });
+    let probed = entries.iter().flatten();
+    let probed = probed.filter(|(_, entry)| is_probed(stage, NO_RING, *entry));
+    completions::begin(stage, ring, probed.map(|(key, _)| *key));
     let result = {
         let _inside = Inside::enter();
         call()
@@ -265,11 +263,9 @@ pub(crate) unsafe fn charge_io_uring_submit(
             completions::charge(stage, CompletionRing::Ring(ring), charge);
         }
     }
-    run_guarded(|| {
-        let is_probed = |request: RingRequest| is_probed(stage, ring.descriptor, request);
-        let probed = entries().filter(|entry| entry.entry().is_some_and(is_probed));
-        completions::begin(stage, CompletionRing::Ring(ring), probed.map(RingEntry::key));
-    });
+    let is_probed = |request: RingRequest| is_probed(stage, ring.descriptor, request);
+    let probed = entries().filter(|entry| entry.entry().is_some_and(is_probed));
+    completions::begin(stage, CompletionRing::Ring(ring), probed.map(RingEntry::key));
     // SAFETY: as the caller promises.
     unsafe { completions::wait_for_ring(ring, wanted, call) }
 }

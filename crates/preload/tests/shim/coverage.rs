@@ -108,10 +108,10 @@ fn requests_that_are_handed_over() {
     assert_eq!(bench.bypassed(Bypass::Nested).0, 0);
 }
 
-/// The times of requests in rings are found by looks at the rings, where the looks are close enough
+/// The times of requests in rings are found by polling the rings, where polls are close enough
 /// together. Those of POSIX, two of each kind here, have no ring.
 #[test]
-fn requests_that_are_handed_over_are_timed_by_looks() {
+fn requests_that_are_handed_over_are_timed_by_polling() {
     let bench = Bench::new();
     let channels = &bench.segment.channels;
     channels.iter().for_each(|channel| channel.probed.store(1, Ordering::Relaxed));

@@ -121,6 +121,7 @@ impl Bench {
         let words = channel::compile(&source).expect("a dozen rules fit");
         let cells = segment.tables[1].iter().zip(words);
         cells.for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
+        segment.header.channels.store(channels.len() as u32, Ordering::Relaxed);
         segment.header.generation.store(1, Ordering::Release);
         Self { segment, segment_path, directory, programs: self::directory() }
     }
