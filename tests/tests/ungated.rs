@@ -260,7 +260,7 @@ fn programs_of_a_run_within_a_run_are_not_missed() {
     assert!(!notices.contains("not_loaded") && !notices.contains("nothing is known"), "{notices}");
 }
 
-/// What a script reads of a run is in fields, not in a sentence.
+/// The numbers of a report for scripts are in fields, not in a sentence.
 #[test]
 fn a_report_in_json_has_numbers() {
     let bed = Bed::new(FREE);

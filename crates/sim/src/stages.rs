@@ -37,7 +37,7 @@ pub(crate) struct SimProgram {
     pub(crate) bytes: u64,
     waited: Span,
     /// The hello of a hostile program, which says what is not so.
-    claims: Option<StageInfo>,
+    forged: Option<StageInfo>,
     messages: VecDeque<FromStage>,
     /// Whether the machine wants its connection closed.
     hangs_up: bool,
@@ -111,7 +111,7 @@ impl SimProgram {
 
 impl Process for SimProgram {
     fn hello(&self, now: Time) -> Hello {
-        match &self.claims {
+        match &self.forged {
             Some(info) => Hello::Stage { version: VERSION, info: info.clone() },
             None => self.machine.hello(now),
         }
@@ -223,7 +223,7 @@ impl Peers for Programs {
             counted: now,
             bytes: 0,
             waited: Span::ZERO,
-            claims: None,
+            forged: None,
             messages: VecDeque::new(),
             hangs_up: false,
         }

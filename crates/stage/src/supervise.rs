@@ -103,7 +103,7 @@ pub struct Options {
 pub enum RunNotice {
     /// A sentence without a line break.
     Text(String),
-    /// What passed the gates and what did not, when the program has ended.
+    /// The traffic through the gates and past them, when the program has ended.
     Coverage(CoverageReport),
 }
 

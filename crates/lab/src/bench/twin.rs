@@ -203,7 +203,7 @@ pub(super) fn rows(
     Ok(())
 }
 
-/// What a case has shown.
+/// The measurements of a case.
 struct MeasuredCase {
     /// The two recordings under the first policy.
     repeated: [TwinReport; 2],

@@ -1,11 +1,11 @@
-//! A debt: what was served at a rate and is not earned yet. See [`super::debts`].
+//! A debt: service beyond a rate that is not earned yet. See [`super::debts`].
 
 use tidegate_model::Span;
 
 /// Token-nanoseconds of a token at one token per second.
 pub(super) const SECOND: i128 = Span::SECOND.0 as i128;
 
-/// What was served at a rate and is not earned yet, in token-nanoseconds per second, as of the last
+/// Service beyond a rate that is not earned yet, in token-nanoseconds per second, as of the last
 /// settlement; and what has happened since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Debt {
@@ -53,7 +53,7 @@ impl Debt {
         Self { owed, assumed, ..Self::default() }
     }
 
-    /// What was owed at the last settlement.
+    /// The debt at the last settlement.
     pub(super) fn tokens(&self) -> u64 {
         u64::try_from(self.owed / SECOND).unwrap_or(u64::MAX)
     }
@@ -73,11 +73,11 @@ impl Debt {
 /// The debts of one of a stage's buckets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BucketDebt {
-    /// What the bucket makes its stage wait for, in tokens of the limit.
+    /// The debt that the bucket makes its stage wait for, in tokens of the limit.
     pub(super) own: Debt,
-    /// What the stage still waits for of what it was charged, in tokens of the bucket.
+    /// The part of its charge that the stage still waits for, in tokens of the bucket.
     pub(super) charged: u64,
-    /// What was withheld from its tenant since its last report.
+    /// Tokens withheld from its tenant since its last report.
     pub(super) withheld: u64,
     /// Whether it has not reported since the last settlement.
     pub(super) is_due: bool,

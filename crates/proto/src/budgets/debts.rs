@@ -1,5 +1,5 @@
-//! The debts of tenants: what a tenant's programs had beyond its limit, also programs that have
-//! ended.
+//! The debts of tenants: the service of a tenant's programs beyond its limit, including programs
+//! that have ended.
 //!
 //! **Problem.** A stage's bucket begins with a burst, lets a request pass that is larger than its
 //! burst, and makes later requests wait for it. Both end with the program: a tenant that starts one
@@ -116,13 +116,13 @@ impl DebtLimit {
         limits
     }
 
-    /// What it allows in so long, in token-nanoseconds per second.
+    /// The service that it allows in `since`, in token-nanoseconds per second.
     fn earned(self, since: Span) -> i128 {
         let earned = i128::from(self.rate) * i128::from(since.0);
         earned + earned / EASE_PART
     }
 
-    /// What may be owed at any time: the bursts, and what reports may be late by.
+    /// The debt that is allowed at any time: the bursts, and an interval, as reports are late.
     fn allowance(self) -> i128 {
         i128::from(self.rate) * i128::from(self.interval.0) + i128::from(self.bursts) * SECOND
     }
@@ -429,7 +429,8 @@ fn rule(policy: &Policy, (tenant, unit): (usize, Unit), tokens: i128) -> Rule {
     Rule::charge(bucket_name(&policy.tenants[tenant].name, unit), tokens)
 }
 
-/// What a bucket has earned in so long, in token-nanoseconds per second of its limit's tokens.
+/// The service that a bucket earns in `since`, in token-nanoseconds per second of the tokens of its
+/// limit.
 fn earned_by(bucket: &Bucket, since: Span) -> i128 {
     i128::from(bucket.goal) * i128::from(since.0)
 }

@@ -85,7 +85,7 @@ pub(super) struct TenantStats {
     /// The sum of the goals of its stages in the last event, by unit; none before one, or if it was
     /// zero or unbounded since.
     pub(super) announced: [Option<u64>; 2],
-    /// What it was served and has not earned by its limit, by unit.
+    /// Its debts under its limits, by unit.
     pub(super) debts: [Debt; 2],
     /// The total at points in time, oldest first; the first is the last that is a period old.
     samples: VecDeque<(Time, TrafficCounters)>,

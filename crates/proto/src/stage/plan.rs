@@ -288,7 +288,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What accepted rules take out of buckets, by the number of the gate.
+    /// The charges of accepted rules, by the number of the gate.
     fn charges(&self, rules: &[Rule]) -> Vec<Charge> {
         let charge = |rule: &Rule| match rule {
             Rule::Enforcement(Enforcement::Charge { gate, tokens }) if *tokens != 0 => {

@@ -110,7 +110,7 @@ struct Bench {
     world: ControllerTestbed,
     programs: BTreeMap<u64, Program>,
     started: u64,
-    /// What the tenant has had and not earned, and the most of it; by an exact clock.
+    /// The tenant's debt and its peak, by an exact clock.
     owed: f64,
     most: f64,
     served: u64,
@@ -271,7 +271,7 @@ fn a_program_that_goes_on_is_not_charged() {
     assert!(!bench.is_done(waits), "its tenant has had 4 MiB too much");
 }
 
-/// What programs that are there wait for themselves, no other one waits for.
+/// Programs that run pay their own debts by waiting; no other program waits for these.
 #[test]
 fn a_program_is_not_charged_what_others_pay_by_themselves() {
     let mut bench = Bench::new();
@@ -295,7 +295,7 @@ fn a_program_is_not_charged_what_others_pay_by_themselves() {
     bench.run(1);
     assert!(bench.is_done(next));
     assert_eq!(bench.charges, 0);
-    // What it owes is left behind as it ends.
+    // Its debt is left behind as it ends.
     bench.end(large[0]);
     bench.start(4 << 10, 1);
     assert_eq!(bench.charges, 1);

@@ -61,10 +61,10 @@ impl StageTestbed {
     ///
     /// # Panics
     /// If the first policy has no such tenant.
-    pub fn join_as(&mut self, claims: StageInfo, wants: u64) -> ProgramId {
-        let program = self.join(&claims.tenant, wants);
+    pub fn join_as(&mut self, forged: StageInfo, wants: u64) -> ProgramId {
+        let program = self.join(&forged.tenant, wants);
         let host = &mut self.simulation.hosts[usize::from(program)];
-        host.process.iter_mut().for_each(|it| it.claims = Some(claims.clone()));
+        host.process.iter_mut().for_each(|it| it.forged = Some(forged.clone()));
         program
     }
 

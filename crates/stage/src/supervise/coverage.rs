@@ -1,4 +1,4 @@
-//! What the programs of a run moved, for its user: through the gates, past them, and unseen.
+//! The report about a run's traffic, for its user: bytes through the gates, past them, and unseen.
 
 use tidegate_proto::message::{Bypassed, Coverage};
 
@@ -9,7 +9,7 @@ const UNSEEN_SHARE: f64 = 0.01;
 /// Nor is less than this worth a word.
 const UNSEEN_BYTES: u64 = 1 << 20;
 
-/// What is known of the bytes that a run's programs moved by system calls.
+/// Bytes that a run's programs moved by system calls, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoverageReport {
     /// Bytes of requests that passed the gates; without rules, all that the shim saw.
@@ -40,13 +40,13 @@ pub struct PassedCalls {
     pub calls: u64,
     /// How many bytes, where known.
     pub bytes: u64,
-    /// What a user can do about it.
+    /// Advice for the user.
     pub advice: &'static str,
 }
 
 impl CoverageReport {
-    /// What is worth telling of `coverage`, or in a full report all. Of so many programs nothing is
-    /// known beside those that it has.
+    /// A report about `coverage`: all of it in a full report, otherwise its calls that need advice.
+    /// `more_unseen` programs ran without the shim beside those that it has.
     pub(super) fn new(
         coverage: &Coverage,
         (has_rules, more_unseen): (bool, u64),
