@@ -40,6 +40,7 @@ macro_rules! hooks {
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            #[used]
             #[unsafe(link_section = "tidegate_real")]
             static REAL: crate::real::Real<unsafe extern "C-unwind" fn($($type),*) -> $result> =
                 crate::real::Real::new(
@@ -69,6 +70,7 @@ macro_rules! variadic_hooks {
         pub unsafe extern "C-unwind" fn $name(
             $($argument: $type,)* $($more: $more_type),+
         ) -> $result {
+            #[used]
             #[unsafe(link_section = "tidegate_real")]
             static REAL: crate::real::Real<
                 unsafe extern "C-unwind" fn($($type,)* ...) -> $result,

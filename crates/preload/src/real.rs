@@ -17,7 +17,9 @@ const PRIVATE: [&CStr; 3] = [c"libaio.so.1", c"liburing.so.2", c"liburing.so.1"]
 /// when the program begins, or when it is first called, if that is before or there was none yet.
 /// Or a variable; then `F` is the type of its address.
 ///
-/// All of them lie side by side in a section of their own, so that they can be found together.
+/// All of them lie side by side in a section of their own, so that they can be found together. Each
+/// is `#[used]`: the optimizer may otherwise split a static into its fields, and leave only the one
+/// that is written in the section, where the next entries are then read from wrong offsets.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Real<F> {
@@ -81,6 +83,7 @@ impl<F: Copy> Real<F> {
 /// would return. So everything is found when the program begins. It takes some 60 microseconds.
 #[cfg(not(test))]
 pub(crate) fn resolve_all() {
+    type Entry = Real<extern "C" fn()>;
     unsafe extern "C" {
         #[link_name = "__start_tidegate_real"]
         static START: libc::c_char;
@@ -90,9 +93,14 @@ pub(crate) fn resolve_all() {
     // SAFETY: the linker puts the two around the section, in which there is nothing else; what type
     // a function or a variable has makes no difference to where its address is kept.
     let all = unsafe {
-        let start = (&raw const START).cast::<Real<extern "C" fn()>>();
-        let stop = (&raw const STOP).cast::<Real<extern "C" fn()>>();
-        std::slice::from_raw_parts(start, stop.offset_from_unsigned(start))
+        let (start, stop) = (&raw const START, &raw const STOP);
+        let bytes = stop.offset_from_unsigned(start);
+        // Anything but whole entries means that a static lacks `#[used]`; each function is then
+        // found at its first call.
+        if !bytes.is_multiple_of(size_of::<Entry>()) {
+            return;
+        }
+        std::slice::from_raw_parts(start.cast::<Entry>(), bytes / size_of::<Entry>())
     };
     for real in all.iter().filter(|real| real.address.load(Ordering::Relaxed).is_null()) {
         real.address.store(next(real.name), Ordering::Relaxed);

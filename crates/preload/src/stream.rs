@@ -188,6 +188,7 @@ static UNKNOWN: c_char = 0;
 /// Whether the process has one thread, as the C library reports since 2.32.
 #[inline]
 pub(crate) fn is_single_threaded() -> bool {
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static WORD: Real<*const c_char> =
         Real::new("__libc_single_threaded\0", (&raw const UNKNOWN).cast());
@@ -199,10 +200,13 @@ pub(crate) fn is_single_threaded() -> bool {
 /// Calls `see` with every open stream. The list is the C library's, and locked meanwhile.
 pub(crate) fn each(mut see: impl FnMut(&StdioStream)) {
     type Lock = Option<unsafe extern "C" fn()>;
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static HEAD: Real<*const *mut StdioStream> = Real::new("_IO_list_all\0", null());
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static LOCK: Real<Lock> = Real::new("_IO_list_lock\0", null());
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static UNLOCK: Real<Lock> = Real::new("_IO_list_unlock\0", null());
     // SAFETY: the names are those of the head of the list and of two functions without arguments;

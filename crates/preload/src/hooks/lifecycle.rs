@@ -53,6 +53,7 @@ macro_rules! longjmp_hooks {
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(environment: *mut c_void, value: c_int) -> ! {
+            #[used]
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !> =
                 Real::new(concat!(stringify!($name), "\0"), <c_int as CallResult>::FALLBACK);
@@ -70,6 +71,7 @@ type Execute = unsafe extern "C-unwind" fn(*const c_char, Arguments, Environment
 /// Hook for `execv`, which is `execve` with the environment of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn execv(name: *const c_char, arguments: Arguments) -> c_int {
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static REAL: Real<Execute> = Real::new("execve\0", <c_int as CallResult>::FALLBACK);
     // SAFETY: as for `hooks!`.
@@ -84,6 +86,7 @@ pub unsafe extern "C-unwind" fn execv(name: *const c_char, arguments: Arguments)
 /// Hook for `execvp`, which is `execvpe` with the environment of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn execvp(name: *const c_char, arguments: Arguments) -> c_int {
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static REAL: Real<Execute> = Real::new("execvpe\0", <c_int as CallResult>::FALLBACK);
     // SAFETY: as for `hooks!`.

@@ -92,6 +92,7 @@ macro_rules! va_list_functions {
             = $wrapper:ident[$known:expr];
     )*) => {$(
         unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
+            #[used]
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn($($type),*) -> c_int> =
                 Real::new(concat!(stringify!($real), "\0"), <c_int as CallResult>::FALLBACK);

@@ -19,6 +19,7 @@ pub unsafe extern "C-unwind" fn syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
+    #[used]
     #[unsafe(link_section = "tidegate_real")]
     static REAL: Real<Function> = Real::new("syscall\0", <c_long as CallResult>::FALLBACK);
     // SAFETY: as for `hooks!`.
