@@ -53,7 +53,7 @@ libibverbs-dev       | bindings             | the header of libibverbs
 libclang-dev         | bindings             | reads it
 maven                | ycsb                 | fetches YCSB and builds its binding | mvn
 default-jdk-headless | ycsb                 | compiles and runs both | javac
-nbdkit               | bench                | a block server, the peer in the table of the path
+nbdkit               | test bench           | a block server, the peer in the table of the path
 g++                  | bench ns3            | builds the peer below
 libns3-dev           | bench ns3            | another network simulator, to compare ours with
 librocksdb-dev       | bench                | RocksDB's rate limiter, a peer in the table of buckets

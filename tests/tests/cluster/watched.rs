@@ -180,7 +180,9 @@ fn a_gateway_of_its_own_is_ready_while_its_nodes_are_there() {
     assert!(answer(address, "/healthz").starts_with("HTTP/1.1 200 "), "it lives");
     cluster.start("node", "b");
     eventually("that it is again", is_ready);
-    // One line when it went and one when it came back, whatever the number of workers.
+    // One line when it went and one when it came back, whatever the number of workers. The last one
+    // may come after the first answer that the gateway is ready.
+    eventually("that the log says so", || gateway.stderr().contains("node is back"));
     let log = gateway.stderr();
     let of_b: Vec<&str> = log.lines().filter(|line| line.contains("node=\"b\"")).collect();
     assert!(of_b.len() == 2 && of_b[0].contains("node is away"), "{log}");
