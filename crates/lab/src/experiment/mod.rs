@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
-use tidegate_model::{Rate, Span};
+use tidegate_model::{Rate, Span, Time};
 
 use tidegate_console::clock::{self, Clock};
 use tidegate_console::failure::{Code, Failure};
@@ -83,8 +83,12 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint};
 use witness::Witness;
 
-/// How long the disk is measured, by itself and under the kernel's limit.
-const PROBE: Span = Span(1500 * Span::MILLISECOND.0);
+/// How long the disk is measured by itself, at least and at most: as long as a set-up takes within
+/// these. Virtual disks may be faster in the first seconds than for good; one was 770 MiB/s for
+/// eight seconds, and then 560 to 670.
+const PROBE_SECONDS: [u64; 2] = [2, 12];
+
+/// How long it is measured under the kernel's limit, and with small requests.
 const PROBE_LIMITED: Span = Span(1000 * Span::MILLISECOND.0);
 
 /// The interval of samples while it is measured.
@@ -268,11 +272,13 @@ impl Bench {
         let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
         let files = Files::write(&options.directory, &names, &interrupt)?;
         let reader = DiskReader { files: &files, scratch: &scratch, interrupt: &interrupt };
-        let measured = reader.read_for(PROBE, BLOCK, None)?;
-        let probe = format!("The disk reads {} by itself.", Mib(measured));
+        let [least, most] = PROBE_SECONDS;
+        let time = Span(Span::SECOND.0 * options.seconds.clamp(least, most));
+        let measured = reader.read_for(time, BLOCK, None)?;
+        let probe = format!("The disk reads {} by itself, in its slowest second.", Mib(measured));
         let mut plan = ExperimentPlan::new(measured, options.seconds);
         // A disk that has to move its heads does better with large requests than with fine counts.
-        if plan.block < BLOCK && reader.read_for(PROBE, plan.block, None)? < plan.disk {
+        if plan.block < BLOCK && reader.read_for(PROBE_LIMITED, plan.block, None)? < plan.disk {
             plan.block = BLOCK;
         }
         notes.extend(plan.scale_note(measured));
@@ -300,7 +306,7 @@ struct DiskReader<'a> {
 
 impl DiskReader<'_> {
     /// How fast the disk reads for four jobs with requests of `block` bytes, in a control group if
-    /// one is named.
+    /// one is named: in its slowest whole second, or in all of `time` if that has none.
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
         let report_path = self.scratch.join("probe.json");
         let file = self.files.path(ExperimentPlan::NAMES[0]);
@@ -314,8 +320,9 @@ impl DiskReader<'_> {
         };
         let mut process = Child::start(&start, self.scratch.path())?;
         let (clock, mut witness) = (Clock::start(), Witness::new(process.pid()));
+        let mut slowest = SlowestSecond::default();
         while !process.has_ended().map_err(no_direct)? {
-            witness.sample();
+            slowest.sample(clock.now(), witness.sample().bytes);
             self.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         let report = fio::read_report(&report_path)?;
@@ -324,7 +331,7 @@ impl DiskReader<'_> {
             let why = "the kernel counts no reads of a disk for files in that directory";
             return Err(no_direct(Failure::new(Code::Failure, why)));
         }
-        Ok(report.rate)
+        Ok(slowest.rate.map_or(report.rate, |rate| Rate(rate.0.min(report.rate.0))))
     }
 
     /// The kernel's limits on this disk, or why they are not used.
@@ -345,6 +352,32 @@ impl DiskReader<'_> {
             return Ok(Err(why));
         }
         Ok(Ok(throttle))
+    }
+}
+
+/// The rate of the slowest whole second of a measurement, from the first bytes on.
+#[derive(Debug, Default)]
+struct SlowestSecond {
+    /// When the running second began, and the bytes until then.
+    second: Option<(Time, u64)>,
+    rate: Option<Rate>,
+}
+
+impl SlowestSecond {
+    /// Takes in the bytes of the whole measurement until `now`.
+    fn sample(&mut self, now: Time, bytes: u64) {
+        let Some((began, before)) = self.second else {
+            self.second = (bytes > 0).then_some((now, bytes));
+            return;
+        };
+        let passed = now.since(began);
+        if passed < Span::SECOND {
+            return;
+        }
+        let scaled = u128::from(bytes - before) * u128::from(Span::SECOND.0);
+        let rate = Rate(u64::try_from(scaled / u128::from(passed.0)).unwrap_or(u64::MAX));
+        self.rate = Some(self.rate.map_or(rate, |least| least.min(rate)));
+        self.second = Some((now, bytes));
     }
 }
 
@@ -380,4 +413,29 @@ fn unwritable(path: &Path, error: std::io::Error) -> Failure {
     Failure::new(Code::Failure, format!("cannot write {}", path.display()))
         .cause(error)
         .help("say where the report may go with --out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_whole_second_counts() {
+        let mut slowest = SlowestSecond::default();
+        let mut bytes = 0;
+        for step in 0..600 {
+            slowest.sample(Time(step * 10 * Span::MILLISECOND.0), bytes);
+            bytes += match step {
+                0..50 => 0,
+                50..250 => 100,
+                250..400 => 60,
+                _ => 80,
+            };
+        }
+        assert_eq!(slowest.rate, Some(Rate(6_000)));
+        let mut short = SlowestSecond::default();
+        short.sample(Time(0), 1);
+        short.sample(Time(Span::SECOND.0 - 1), 1 << 40);
+        assert_eq!(short.rate, None);
+    }
 }
