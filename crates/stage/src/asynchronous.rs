@@ -1,7 +1,8 @@
 //! Times of asynchronous requests: those that a program has handed to a ring of the kernel (Linux
 //! AIO, `io_uring`), and whose completions it collects later.
 //!
-//! The kernel writes completions into memory of the program, without a time. So the shim polls a
+//! The kernel writes completions into memory of the program, without a time. (Rings whose
+//! completions appear only while the program is in a call are not followed.) So the shim polls a
 //! ring in each call of the program that it sees anyway: before and after the program submits, and
 //! before and after it waits for completions. While a call waits at a gate, a [`Watch`] polls again
 //! and again, or the times would be those of the gates. A completion that a poll finds happened

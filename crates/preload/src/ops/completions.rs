@@ -64,6 +64,30 @@ impl CompletionRing<'_> {
         }
     }
 
+    /// Whether the kernel writes each completion into the ring as soon as the request is done. The
+    /// times of others would be those of the program between two of its calls.
+    fn is_prompt(self) -> bool {
+        match self {
+            Self::Context(_) => true,
+            Self::Ring(of) => {
+                // SAFETY: as in `seen`.
+                let state = unsafe { raw::value(of.kernel_flags) };
+                of.flags & LATE_COMPLETIONS == 0
+                    && state.is_some_and(|state| state & OVERFLOWN == 0)
+            }
+        }
+    }
+
+    /// [`Self::seen`] of a ring of which requests are followed. Where the ring has overflown,
+    /// completions wait outside of it for a call of the program: then all are forgotten.
+    fn followed(self, stage: &Stage) -> Option<(Completions, u32)> {
+        if self.is_prompt() {
+            return self.seen();
+        }
+        stage.forget_ring(self.id());
+        None
+    }
+
     /// The ring's state, and how many completions the program has not taken yet. None if the ring
     /// cannot be read.
     fn seen(self) -> Option<(Completions, u32)> {
@@ -127,6 +151,13 @@ impl CompletionRing<'_> {
 /// `IORING_SETUP_CQE32`: every completion takes the place of two.
 const WIDE_COMPLETIONS: u32 = 1 << 11;
 
+/// Flags of rings whose completions appear only while the program is in a call:
+/// `IORING_SETUP_IOPOLL`, `IORING_SETUP_COOP_TASKRUN` and `IORING_SETUP_DEFER_TASKRUN`.
+const LATE_COMPLETIONS: u32 = 1 | 1 << 8 | 1 << 13;
+
+/// `IORING_SQ_CQ_OVERFLOW`: completions found no space in the ring.
+const OVERFLOWN: u32 = 1 << 1;
+
 /// Polls the ring of a watch, and says whether requests are in flight there. The thread is
 /// inside the shim.
 fn watch(ring: usize) -> bool {
@@ -143,7 +174,7 @@ fn watch(ring: usize) -> bool {
 
 /// Polls a ring, and says whether requests are in flight there.
 fn poll_ring(stage: &'static Stage, source: CompletionRing<'_>) -> bool {
-    if let Some((seen, _)) = source.seen() {
+    if let Some((seen, _)) = source.followed(stage) {
         stage.poll(seen, false, |position| source.completion(position));
     }
     stage.is_in_flight(source.id())
@@ -179,6 +210,7 @@ pub(crate) fn begin(
     run_guarded(|| {
         let mut keys = keys.peekable();
         if keys.peek().is_some()
+            && source.is_prompt()
             && let Some((seen, _)) = source.seen()
         {
             stage.begin_asynchronous(seen, |position| source.completion(position), keys);
@@ -209,7 +241,7 @@ fn wait_for<T: Copy>(
     let Some(stage) = stage().filter(|stage| stage.follows(source.id())) else { return call() };
     let read = |position| source.completion(position);
     let poll = || {
-        let (seen, left) = source.seen()?;
+        let (seen, left) = source.followed(stage)?;
         stage.poll(seen, false, read);
         Some(left)
     };
@@ -218,7 +250,7 @@ fn wait_for<T: Copy>(
     let result = call();
     let taken = taken(result);
     run_guarded(|| {
-        let (seen, left) = source.seen()?;
+        let (seen, left) = source.followed(stage)?;
         let is_there = taken.is_some_and(|taken| taken.saturating_add(left) >= wanted);
         let has_waited = is_there && before.is_some_and(|before| before < wanted);
         stage.poll(seen, has_waited, read);
@@ -268,5 +300,32 @@ pub(crate) fn forget(source: CompletionRing<'_>) {
     if let Some(stage) = stage().filter(|stage| stage.follows(source.id())) {
         poll(stage, source);
         run_guarded(|| stage.forget_ring(source.id()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    #[test]
+    fn rings_with_late_completions_give_no_times() {
+        // SAFETY: null pointers and zeros are a ring that was not set up.
+        let mut ring: Ring = unsafe { MaybeUninit::zeroed().assume_init() };
+        let is_prompt = |ring: &Ring| CompletionRing::Ring(ring).is_prompt();
+        assert!(!is_prompt(&ring), "its state cannot be read");
+        let mut state = 0;
+        ring.kernel_flags = &raw const state;
+        assert!(is_prompt(&ring));
+        // SQPOLL, CQSIZE and SINGLE_ISSUER.
+        ring.flags = 1 << 1 | 1 << 3 | 1 << 12;
+        assert!(is_prompt(&ring));
+        for late in [0, 8, 13] {
+            assert!(!is_prompt(&Ring { flags: 1 << late, ..ring }), "flag {late}");
+        }
+        state = OVERFLOWN | 1;
+        ring.kernel_flags = &raw const state;
+        assert!(!is_prompt(&ring));
     }
 }
