@@ -7,7 +7,7 @@ use crate::ops::completions::{end_context, wait_for_context, wait_for_ring};
 use crate::ops::liburing::Ring;
 use crate::ops::rings::{
     ControlBlock, charge_aio, charge_io_submit, charge_io_uring_submit, charge_lio_listio,
-    end_ring, track_register_files, track_unregister_files,
+    end_ring, set_up_own_ring, track_register_files, track_unregister_files,
 };
 
 hooks! {
@@ -38,6 +38,12 @@ hooks! {
         ring: *mut c_void, completion: *mut c_void, count: c_uint, time: *mut c_void,
         microseconds: c_uint, signals: *mut c_void,
     ) -> c_int = charge_io_uring_submit[ring.cast::<Ring>(), count] or fail_with_negative_errno;
+    fn io_uring_submit_and_wait_reg(
+        ring: *mut c_void, completion: *mut c_void, count: c_uint, region: c_int,
+    ) -> c_int = charge_io_uring_submit[ring.cast::<Ring>(), count] or fail_with_negative_errno;
+    // liburing itself calls another function for its rings; this one is for programs.
+    fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int = set_up_own_ring[]
+        or fail_with_negative_errno;
     fn io_uring_submit_and_get_events(ring: *mut c_void) -> c_int
         = charge_io_uring_submit[ring.cast::<Ring>(), 0] or fail_with_negative_errno;
     // The inline functions of liburing that wait call this one.
@@ -48,6 +54,10 @@ hooks! {
     fn io_uring_wait_cqes(
         ring: *mut c_void, completion: *mut c_void, count: c_uint, time: *mut c_void,
         signals: *mut c_void,
+    ) -> c_int = wait_for_ring[ring.cast::<Ring>(), count] or fail_with_negative_errno;
+    fn io_uring_wait_cqes_min_timeout(
+        ring: *mut c_void, completion: *mut c_void, count: c_uint, time: *mut c_void,
+        microseconds: c_uint, signals: *mut c_void,
     ) -> c_int = wait_for_ring[ring.cast::<Ring>(), count] or fail_with_negative_errno;
     fn io_uring_wait_cqe_timeout(ring: *mut c_void, completion: *mut c_void, time: *mut c_void)
         -> c_int = wait_for_ring[ring.cast::<Ring>(), 1] or fail_with_negative_errno;

@@ -9,7 +9,7 @@
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
 use tidegate_stage::files::{forget, registered};
-use tidegate_stage::{Inside, Request, Stage, Subject};
+use tidegate_stage::{Bypass, Inside, Request, Stage, Subject};
 
 use super::completions::{self, CompletionRing};
 use super::liburing::{Ring, RingEntry};
@@ -157,6 +157,14 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
         completions::charge(stage, ring, || charge_request(stage, NO_RING, *entry));
     }
     result
+}
+
+/// Makes a ring that the program drives itself. Its requests pass no gate, which is counted.
+pub(crate) fn set_up_own_ring<T>(call: impl FnOnce() -> T) -> T {
+    if let Some(stage) = stage() {
+        stage.bypass(Bypass::OwnRing, 0);
+    }
+    call()
 }
 
 /// `IORING_SETUP_SQE128`: every entry takes the place of two.

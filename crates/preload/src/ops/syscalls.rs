@@ -2,13 +2,11 @@
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
-use tidegate_stage::Bypass;
 use tidegate_stage::files::forget;
 
 use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
 use super::{completions, copies, files, gate_descriptor_call, gate_transfer, lifecycle};
-use crate::process::stage;
 use crate::{raw, sandbox};
 
 /// `io_pgetevents`, which the `libc` crate does not have.
@@ -67,12 +65,7 @@ pub(crate) unsafe fn gate_system_call(
             completions::wait_for_context(first as usize, second, call)
         }
         libc::SYS_io_destroy => completions::end_context(first as usize, call),
-        libc::SYS_io_uring_setup => {
-            if let Some(stage) = stage() {
-                stage.bypass(Bypass::OwnRing, 0);
-            }
-            call()
-        }
+        libc::SYS_io_uring_setup => rings::set_up_own_ring(call),
         // SAFETY: as the caller promises.
         libc::SYS_prctl => unsafe {
             lifecycle::track_prctl(first as c_int, (second as usize, third as usize), call)
