@@ -10,9 +10,16 @@ use tidegate_model::policy::{Group, Tenant};
 use super::solve::START_PART;
 use super::stage::{Bucket, Stages};
 
+/// Safe rates without a reservation are one part in this many of what a tenant might have. A program
+/// whose supervisor was killed keeps its safe rate until it ends, also while it is idle, and the
+/// other programs of its tenant have the rest. Half would be a waste for them; a tenth would make a
+/// host that is cut off too slow. Chosen by hand.
+const UNRESERVED_PART: u64 = 4;
+
 /// The rate that the stages of each tenant may use together without a controller, by the tenant's
-/// index. A tenant has its reservation; one without a reservation has an equal part of the
-/// unreserved budget, and of what its group leaves to it, at least of a hundredth of either: a
+/// index. A tenant has its reservation; one without a reservation has a quarter
+/// ([`UNRESERVED_PART`]) of its limit, of an equal part of the unreserved budget, and of what its
+/// group leaves to it, whichever is least, but of a hundredth of budget and group at least: a
 /// program must not stand still because a controller does.
 pub(super) fn safe_totals(policy: &Policy, unit: Unit) -> Vec<u64> {
     let mut all = Unreserved::default();
@@ -31,16 +38,21 @@ pub(super) fn safe_totals(policy: &Policy, unit: Unit) -> Vec<u64> {
     let free = policy.budget.get(unit).map_or(u64::MAX, |budget| all.part_of(budget));
     let total = |tenant: &Tenant| {
         let group = policy.group_of(tenant);
-        let rate = tenant.reservation.get(unit).unwrap_or_else(|| {
+        let most = tenant.limit.get(unit).unwrap_or(u64::MAX);
+        let reserved = tenant.reservation.get(unit).map(|reserved| reserved.min(most));
+        reserved.unwrap_or_else(|| {
             let limit = group.and_then(|group| group.promise.limit.get(unit));
             let whole = own(group).or(limit);
             let part = whole.zip(tenant.group).map(|(whole, at)| groups[at].part_of(whole));
-            match part {
+            let rate = match part {
                 Some(part) if own(group).is_some() => part,
                 part => free.min(part.unwrap_or(u64::MAX)),
+            };
+            match rate.min(most) {
+                u64::MAX => u64::MAX,
+                rate => rate / UNRESERVED_PART,
             }
-        });
-        rate.min(tenant.limit.get(unit).unwrap_or(u64::MAX))
+        })
     };
     policy.tenants.iter().map(total).collect()
 }

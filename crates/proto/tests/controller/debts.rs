@@ -318,6 +318,32 @@ fn a_debt_is_a_minute_at_most() {
     }
 }
 
+/// A program whose supervisor was killed may use its safe rate as long as it is there. It is idle,
+/// which the controller cannot see: later programs of the tenant have the rest of the limit, and
+/// debts are paid from that.
+#[test]
+fn an_idle_program_without_its_supervisor_leaves_the_tenant_most_of_its_limit() {
+    let mut bench = Bench::new();
+    let idle = bench.start(4 << 10, 1);
+    bench.run(500);
+    bench.kill(idle);
+    bench.run(5_000);
+    for _ in 0..3 {
+        let next = bench.start(4 * MIB, 1);
+        // 4 MiB take 5.4 s at three quarters of the limit.
+        bench.run(6_500);
+        assert!(bench.is_done(next));
+        bench.end(next);
+    }
+    let steady = bench.start(64 << 10, 1_000);
+    bench.run(6_500);
+    let before = bench.served;
+    bench.run(4_000);
+    let rate = (bench.served - before) / 4;
+    assert!((LIMIT * 72 / 100..=LIMIT * 76 / 100).contains(&rate), "{rate}");
+    bench.end(steady);
+}
+
 /// A program whose supervisor was killed pays its own debt by waiting, as others do.
 #[test]
 fn a_killed_supervisor_leaves_no_debt_that_was_paid() {
