@@ -11,6 +11,7 @@ mod demo;
 mod durability;
 mod fuzz;
 mod limits;
+mod lsm;
 mod orphans;
 mod readme;
 mod sturdy;

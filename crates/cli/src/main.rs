@@ -7,6 +7,8 @@ mod components;
 mod guards;
 mod health;
 mod inputs;
+mod private_controller;
+mod profiles;
 mod top;
 mod volumes;
 

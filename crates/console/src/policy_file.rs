@@ -11,9 +11,9 @@ use nix::unistd::{Uid, User};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tidegate_algo::allocation::admission::AdmissionRefusal;
-use tidegate_model::Policy;
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{Infeasible, Whole};
+use tidegate_model::{Policy, Rate};
 use toml::Spanned;
 
 use crate::cluster_file::ClusterFile;
@@ -52,11 +52,19 @@ impl PolicyFile {
             return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
                 .help("check the file; a policy without tenants has at least a comment"));
         }
-        let policy = Policy::parse_all(&text)
-            .map_err(|errors| FileKind::Policy.invalid(&name, &text, &errors))?;
         let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
-        Ok(Self { name, origin, text, policy })
+        Ok(Self { origin, ..Self::new(name, text)? })
+    }
+
+    /// A policy with this text, which comes from no file.
+    ///
+    /// # Errors
+    /// If it does not make sense.
+    pub fn new(name: String, text: String) -> Result<Self, Failure> {
+        let policy = Policy::parse_all(&text)
+            .map_err(|errors| FileKind::Policy.invalid(&name, &text, &errors))?;
+        Ok(Self { origin: name.clone(), name, text, policy })
     }
 
     /// Whether every reservation fits what the policy says that it is a part of.
@@ -113,6 +121,33 @@ impl PolicyFile {
     }
 }
 
+/// The text of the policy `name`, with this budget at stages: in the place of its budget, or of the
+/// capacity of its resource of files. A policy with neither gets one. A text that is no TOML stays,
+/// and is refused by [`PolicyFile::new`].
+///
+/// # Errors
+/// If the policy has resources and none of files has a capacity.
+pub fn with_budget(name: &str, mut text: String, budget: Rate) -> Result<String, Failure> {
+    let Ok(spans) = toml::from_str::<PolicySpans>(&text) else { return Ok(text) };
+    let files = spans.resource.iter().find(|resource| resource.path.is_some());
+    let field = match files {
+        Some(files) => files.capacity.clone(),
+        None => spans.budget.clone(),
+    };
+    match field {
+        Some(span) => text.replace_range(span, &format!("\"{budget}\"")),
+        None if spans.resource.is_empty() => {
+            text.insert_str(0, &format!("budget = \"{budget}\"\n"));
+        }
+        None => {
+            let message = format!("{name} has no capacity of files to replace");
+            let help = "add capacity = \"measured\" to a [[resource]] with path = \"/**\"";
+            return Err(Failure::new(Code::Invalid, message).help(help));
+        }
+    }
+    Ok(text)
+}
+
 /// Positions in the text of capacities and promises.
 #[derive(Default, Deserialize)]
 struct PolicySpans {
@@ -129,6 +164,8 @@ struct PolicySpans {
 #[derive(Deserialize)]
 struct ResourceSpans {
     name: String,
+    #[serde(default, deserialize_with = "span")]
+    path: Option<Range<usize>>,
     #[serde(default, deserialize_with = "span")]
     capacity: Option<Range<usize>>,
 }
@@ -181,5 +218,44 @@ impl PolicySpans {
             if is_reservation { reservation.clone() } else { limit.clone() }
         };
         promises.filter_map(field).next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT: &str = "[[tenant]]\nname = \"a\"\n";
+
+    fn with(text: &str) -> Result<String, String> {
+        let text = with_budget("p", format!("{text}{TENANT}"), Rate(200 << 20));
+        let file = text.and_then(|text| PolicyFile::new("p".into(), text));
+        file.map(|file| file.text).map_err(|failure| failure.to_line())
+    }
+
+    #[test]
+    fn a_budget_takes_the_place_of_the_policys() {
+        let files = |fields: &str| {
+            format!("[[resource]]\nname = \"cluster\"\n[[resource]]\nname = \"files\"\n{fields}\n")
+        };
+        for (text, wanted) in [
+            ("", "budget = \"200MiB/s\"\n".to_owned()),
+            ("budget = \"1GiB/s\" # one\n", "budget = \"200MiB/s\" # one\n".into()),
+            ("budget = [\"1GiB/s\", \"9 iops\"]\n", "budget = \"200MiB/s\"\n".into()),
+            (
+                &files("path = \"/**\"\ncapacity = \"measured\""),
+                files("path = \"/**\"\ncapacity = \"200MiB/s\""),
+            ),
+        ] {
+            assert_eq!(with(text), Ok(wanted + TENANT), "{text}");
+        }
+        let bounded = files("path = \"/**\"\ncapacity = \"measured\"\nlatency = \"p99 < 5ms\"");
+        assert!(with(&bounded).unwrap_err().contains("it bounds the search"));
+        let missing = with("[[resource]]\nname = \"cluster\"\n").unwrap_err();
+        assert!(missing.contains("p has no capacity of files to replace"), "{missing}");
+        // A background channel needs the budget that it gets.
+        let background = "[[channel]]\nname = \"c\"\ntenant = \"a\"\nbackground = \"low\"\n";
+        assert!(with(background).is_ok());
+        assert!(with("budget = ").unwrap_err().starts_with("p:1:"));
     }
 }

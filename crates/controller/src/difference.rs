@@ -229,7 +229,15 @@ fn tenant_fields(policy: &Policy, tenant: &Tenant) -> Vec<Field> {
 fn channel_fields(policy: &Policy, channel: &Channel) -> Vec<Field> {
     let tenant = policy.tenant(channel.tenant).map_or("", |tenant| tenant.name.as_str());
     let gates: Vec<String> = channel.gates.iter().map(gate_text).collect();
-    vec![("tenant".into(), tenant.into()), ("gates".into(), gates.join(" then "))]
+    let background = channel.background.map_or("", |background| background.priority.name());
+    let minimum = channel.background.and_then(|background| background.minimum);
+    let fields = [
+        ("tenant", tenant.to_owned()),
+        ("gates", gates.join(" then ")),
+        ("background", background.to_owned()),
+        ("minimum", minimum.map(|rate| rate.to_string()).unwrap_or_default()),
+    ];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 fn levels_text(levels: Levels) -> String {
@@ -363,6 +371,17 @@ mod tests {
             "match 4 added: everything to backup",
         ];
         assert_eq!(lines(BEFORE, AFTER), golden);
+    }
+
+    #[test]
+    fn background_channels_have_lines() {
+        let before = "[[tenant]]\nname = \"kv\"\nlimit = \"1GiB/s\"\n\
+                      [[channel]]\nname = \"flush\"\ntenant = \"kv\"\n";
+        let after = format!("{before}background = \"high\"\nminimum = \"10MiB/s\"\n");
+        let golden = ["channel flush changed: background none -> high, minimum none -> 10MiB/s"];
+        assert_eq!(lines(before, &after), golden);
+        let low = after.replace("high", "low");
+        assert_eq!(lines(&after, &low), ["channel flush changed: background high -> low"]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ use crate::tag::{Class, ClassWeights};
 use crate::text::TextError;
 use crate::units::{Iops, Portion, Rate, Span};
 
+mod background;
 mod doubts;
 mod fits;
 pub mod limits;
@@ -46,6 +47,7 @@ pub(crate) mod read;
 mod resource;
 mod users;
 
+pub use background::{BackgroundSpec, FlowPriority};
 pub use fits::StageSlots;
 pub use resource::{Extent, GateKind, Group, Infeasible, Promise, Resource, Whole};
 pub use users::{CERTIFICATE, Principal};
@@ -162,6 +164,10 @@ pub struct Channel {
     pub tenant: TenantId,
     /// The gates it adds; the tenant's own come after them.
     pub gates: Vec<GateSpec>,
+    /// The background work that it carries; none for requests that the tenant's clients wait for.
+    /// It does not travel: only controllers of stages decide its rate.
+    #[serde(skip)]
+    pub background: Option<BackgroundSpec>,
 }
 
 /// Which requests go where.

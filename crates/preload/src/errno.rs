@@ -28,6 +28,12 @@ impl Drop for Errno {
     }
 }
 
+/// The value of `errno`, after a call that failed.
+pub(crate) fn get() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Sets `errno`, for calls that the shim answers itself.
 pub(crate) fn set(value: c_int) {
     // SAFETY: as above.

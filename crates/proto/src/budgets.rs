@@ -50,6 +50,7 @@ use window_stats::TrafficCounters;
 pub use window_stats::Waits;
 
 mod admission;
+mod background;
 mod capacity;
 mod debt;
 mod debts;

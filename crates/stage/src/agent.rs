@@ -20,7 +20,7 @@ use tidegate_fabric::unix::MessageLink;
 use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::{Span, Time};
 use tidegate_proto::message::{Held, Rule, RuleError, StageInfo, ToStage};
-use tidegate_proto::stage::plan::{Change, GateSetup, SetChannel, SetGate};
+use tidegate_proto::stage::plan::{Change, GateSetup, Plan, SetChannel, SetGate};
 use tidegate_proto::stage::{Machine, Output};
 
 use crate::census::Census;
@@ -103,6 +103,11 @@ impl Driver {
 
     pub(crate) fn census(&self) -> &Census {
         &self.census
+    }
+
+    /// The rules of the stage.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.machine.plan()
     }
 
     /// Whether a controller has sent rules, or has reported that it will send none.

@@ -68,6 +68,16 @@ pub(crate) fn read(
     })
 }
 
+/// Operations and bytes of every channel by its name, and the bytes of requests that matched no
+/// rule.
+pub(crate) fn channels(segment: &Segment, plan: &Plan) -> (Vec<(String, u64, u64)>, u64) {
+    let channels = plan.channels().filter_map(|(name, channel)| {
+        let passed = &segment.channels.get(usize::from(channel.number))?.passed;
+        Some((name.to_owned(), passed.operations(), passed.bytes()))
+    });
+    (channels.collect(), segment.unmatched.passed.bytes())
+}
+
 /// The work of the storage; none before a request was timed for it.
 pub(crate) fn storage(segment: &Segment) -> Option<FromStage> {
     let cell = &segment.storage;

@@ -32,7 +32,7 @@ use crate::report;
 use crate::segment::{Segment, VARIABLE};
 use crate::settings::Settings;
 use crate::sweep;
-pub use coverage::{CoverageReport, PassedCalls};
+pub use coverage::{ChannelBytes, CoverageReport, PassedCalls};
 
 mod coverage;
 
@@ -536,6 +536,7 @@ fn report_coverage(options: &Options, driver: &Driver, is_first_unseen: bool) {
     let has_rules = driver.segment().header.generation.load(Ordering::Relaxed) > 0;
     let others = (has_rules, u64::from(is_first_unseen));
     let report = CoverageReport::new(&coverage, others, options.report == Verbosity::Always);
+    let report = report.with_channels(report::channels(driver.segment(), driver.plan()));
     if !report.is_empty() {
         options.print(&RunNotice::Coverage(report));
     }

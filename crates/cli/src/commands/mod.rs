@@ -7,6 +7,8 @@ use tidegate_console::command_line::{self, Common, Program, tree};
 use tidegate_console::failure::Failure;
 use tidegate_console::{completions, manual};
 
+use crate::private_controller;
+
 mod apply;
 mod calibrate;
 mod certify;
@@ -14,6 +16,7 @@ mod check;
 mod explain;
 mod kv;
 mod moved;
+mod private;
 mod record;
 mod run;
 mod scheduler;
@@ -56,6 +59,8 @@ enum TidegateCommand {
     Explain(explain::Args),
     Record(record::Args),
     Kv(kv::Args),
+    #[command(name = private_controller::COMMAND, hide = true)]
+    Private(private::Args),
     #[command(after_help = "\
 Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
@@ -92,6 +97,7 @@ impl Program for TidegateCommand {
             Self::Explain(args) => explain::run(args, common),
             Self::Record(args) => record::run(args, common),
             Self::Kv(args) => kv::run(args, common),
+            Self::Private(args) => private::run(args),
             Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
             Self::Man(args) => manual::run(&args, tree::<Self>(), common),
         }

@@ -8,10 +8,10 @@ use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::tls::Guard;
-use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
+use tidegate_model::{Cluster, Rate};
 use tidegate_stage::supervise::{
-    self, CoverageReport, Exit, Options, PassedCalls, RunError, RunNotice, Verbosity,
+    self, ChannelBytes, CoverageReport, Exit, Options, PassedCalls, RunError, RunNotice, Verbosity,
 };
 
 use tidegate_console::address::resolved;
@@ -19,6 +19,9 @@ use tidegate_console::certificate::client_identity;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::programs;
+
+use crate::private_controller::PrivateController;
+use crate::profiles;
 
 /// Run a program under the policy
 ///
@@ -33,6 +36,7 @@ Examples:
   tidegate run --tenant oltp -- fio jobs/oltp.fio
   tidegate run --tenant backup --report -- tar cf backup.tar /data
   tidegate run --controller storage.example.com:7300 --tls tls --user ann -- make
+  tidegate run --profile lsm --budget 200MiB/s -- db_bench --db=/srv/db --benchmarks=fillrandom
   tidegate run -- bash          (the policy's rules say which requests belong to which tenant)")]
 pub(crate) struct Args {
     /// The tenant that the program acts for; without it, the policy's rules decide
@@ -53,6 +57,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", env = "TIDEGATE_USER", hide_env_values = true)]
     #[arg(default_value = Cluster::CLIENT)]
     user: String,
+
+    /// Run the program under a policy of its own, without a controller of others: lsm for RocksDB,
+    /// or the policy in a file, like ./my.toml
+    #[arg(long, value_name = "NAME|FILE", env = "TIDEGATE_PROFILE", hide_env_values = true)]
+    #[arg(conflicts_with = "controller")]
+    profile: Option<String>,
+
+    /// All that the program may move per second, like 200MiB/s, instead of the profile's capacity
+    #[arg(long, value_name = "RATE", env = "TIDEGATE_BUDGET", hide_env_values = true)]
+    #[arg(requires = "profile", value_parser = bandwidth)]
+    budget: Option<Rate>,
 
     /// Do not start the program if there are no rules for it, and start no program under it that
     /// the shim cannot cover
@@ -76,7 +91,28 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+fn bandwidth(text: &str) -> Result<Rate, String> {
+    match text.parse() {
+        Ok(Rate(0)) => Err("nothing could be moved; write it like 200MiB/s".into()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Args {
+    /// The controller of this run alone, if a profile is named.
+    fn private(&self, common: &Common) -> Result<Option<PrivateController>, Failure> {
+        let Some(name) = &self.profile else { return Ok(None) };
+        if let Some(socket) = common.socket_argument() {
+            let socket = socket.display();
+            let text = format!("a run with a profile has its own controller, and not {socket}");
+            return Err(Failure::new(Code::Usage, text).help("leave out --socket, or --profile"));
+        }
+        let policy = profiles::find(name, self.budget)?;
+        policy.check_feasible()?;
+        PrivateController::start(&policy).map(Some)
+    }
+
     /// The way to the controller on another machine, if one is named.
     fn remote(&self, common: &Common) -> Result<Option<Way>, Failure> {
         let Some(text) = &self.controller else { return Ok(None) };
@@ -110,12 +146,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         (false, false) => Verbosity::Warn,
     };
     let remote = args.remote(common)?;
+    let shim = programs::shim()?;
+    let private = args.private(common)?;
     let mut command = args.command.into_iter();
     let options = Options {
         tenant: args.tenant,
-        socket: common.socket(),
+        socket: private.as_ref().map_or_else(|| common.socket(), PrivateController::socket),
         remote,
-        shim: programs::shim()?,
+        shim,
         program: command.next().unwrap_or_default(),
         arguments: command.collect(),
         fail_closed: args.fail_closed,
@@ -151,12 +189,18 @@ fn coverage_json(report: &CoverageReport) -> Value {
         let PassedCalls { reason, calls, bytes, advice } = *it;
         json!({ "reason": reason, "calls": calls, "bytes": bytes, "advice": advice })
     };
+    let channel = |it: &ChannelBytes| {
+        let ChannelBytes { channel, operations, bytes } = it;
+        json!({ "channel": channel, "operations": operations, "bytes": bytes })
+    };
     json!({
         "passed_bytes": gated,
         "without_rules_bytes": report.passed_bytes - gated,
         "not_storage_bytes": report.not_storage_bytes,
         "unseen_bytes": report.unseen_bytes,
         "unseen_programs": report.unseen_programs,
+        "channels": report.channels.iter().map(channel).collect::<Vec<_>>(),
+        "unmatched_bytes": report.unmatched_bytes,
         "reasons": report.reasons.iter().map(reason).collect::<Vec<_>>(),
     })
 }
@@ -191,11 +235,14 @@ mod tests {
             unseen_programs: 1,
             has_rules: true,
             reasons: vec![mapping],
+            channels: vec![ChannelBytes { channel: "flush".into(), operations: 1, bytes: 4 }],
+            unmatched_bytes: 1,
             ..CoverageReport::default()
         };
         let expected = json!({
             "passed_bytes": 5, "without_rules_bytes": 0, "not_storage_bytes": 6, "unseen_bytes": 7,
-            "unseen_programs": 1,
+            "unseen_programs": 1, "unmatched_bytes": 1,
+            "channels": [{ "channel": "flush", "operations": 1, "bytes": 4 }],
             "reasons": [{ "reason": "mapping", "calls": 2, "bytes": 0, "advice": "none" }],
         });
         let line = json_line(&RunNotice::Coverage(report.clone()));

@@ -33,6 +33,8 @@ enum SlotUse {
     OwnGate,
     Channel(usize),
     Gate(usize, usize),
+    /// The bucket of a background channel.
+    Background(usize),
 }
 
 /// All uses of slots in stages, each with the index of its tenant. The gate that times requests is
@@ -46,7 +48,8 @@ fn slots(policy: &Policy) -> impl Iterator<Item = (usize, SlotUse)> {
         let index = usize::from(channel.tenant.0).checked_sub(1);
         let index = index.filter(|index| *index < policy.tenants.len());
         let gates = (0..channel.gates.len()).map(move |gate| SlotUse::Gate(at, gate));
-        let slots = once(SlotUse::Channel(at)).chain(gates);
+        let background = channel.background.map(|_| SlotUse::Background(at));
+        let slots = once(SlotUse::Channel(at)).chain(gates).chain(background);
         index.into_iter().flat_map(move |index| slots.clone().map(move |slot| (index, slot)))
     });
     own.chain(channels)
@@ -68,7 +71,9 @@ impl Policy {
         for (index, slot) in slots(self) {
             match slot {
                 SlotUse::OwnChannel | SlotUse::Channel(_) => counts[index].channels += 1,
-                SlotUse::OwnGate | SlotUse::Gate(..) => counts[index].gates += 1,
+                SlotUse::OwnGate | SlotUse::Gate(..) | SlotUse::Background(_) => {
+                    counts[index].gates += 1;
+                }
             }
         }
         counts
@@ -98,9 +103,12 @@ pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
             SlotUse::OwnGate => gates.add(tenant, own)?,
             SlotUse::Channel(at) => {
                 let (span, gate_spans) = &spans.channels[at];
-                row(&policy.channels[at], policy.buckets(tenant).count() + timed, gate_spans)?;
+                let channel = &policy.channels[at];
+                let paced = usize::from(channel.background.is_some());
+                row(channel, policy.buckets(tenant).count() + timed + paced, gate_spans)?;
                 channels.add(tenant, span)?;
             }
+            SlotUse::Background(at) => gates.add(tenant, &spans.channels[at].0)?,
             SlotUse::Gate(at, gate) => {
                 let span = &spans.channels[at].1[gate];
                 gates.add(tenant, span)?;
@@ -280,6 +288,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{BackgroundSpec, FlowPriority};
     use alloc::string::ToString;
 
     /// `count` times what `one` writes.
@@ -316,6 +325,10 @@ mod tests {
         let mut policy = Policy::parse(&text).unwrap();
         let slots = |channels, gates| StageSlots { channels, gates };
         assert_eq!(policy.stage_slots(), [slots(3, 3), slots(1, 2)]);
+        policy.channels[1].background =
+            Some(BackgroundSpec { priority: FlowPriority::Low, minimum: None });
+        assert_eq!(policy.stage_slots(), [slots(3, 4), slots(1, 2)], "with a bucket of background");
+        policy.channels[1].background = None;
         policy.channels[0].tenant.0 = 3;
         assert_eq!(policy.stage_slots(), [slots(2, 1), slots(1, 2)], "of no tenant");
     }

@@ -10,6 +10,7 @@ use core::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::background::{self, BackgroundSpec, FlowPriority};
 use super::fits::{self, TextSpans};
 use super::limits;
 use super::tenant_id;
@@ -95,6 +96,8 @@ struct RawChannel {
     tenant: Text,
     #[serde(default)]
     gates: Vec<Spanned<RawGate>>,
+    background: Option<Text>,
+    minimum: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -197,6 +200,7 @@ fn meaning(raw: RawPolicy) -> ReadResult<Policy> {
     resources::check_paths(&raw, &policy)?;
     minimum_shares(&raw.tenant, &policy.at(GateKind::Node))?;
     fits::check(&policy.at(GateKind::Stage), &spans(&raw))?;
+    background::check(&policy, &background_spans(&raw))?;
     Ok(policy)
 }
 
@@ -208,6 +212,12 @@ fn spans(raw: &RawPolicy) -> TextSpans {
         channels: raw.channel.iter().map(|raw| channel(raw.get_ref())).collect(),
         matches: raw.matches.iter().map(Spanned::span).collect(),
     }
+}
+
+/// Where each channel says that it is one of background.
+fn background_spans(raw: &RawPolicy) -> Vec<Range<usize>> {
+    let fields = raw.channel.iter().map(|raw| raw.get_ref().background.as_ref());
+    fields.map(|field| field.map_or(0..0, Spanned::span)).collect()
 }
 
 /// No minimum share is larger than what a tenant has by weight. So all of them together fit.
@@ -322,7 +332,25 @@ fn channel(raw: &RawChannel, tenants: &[Tenant], before: &[Channel]) -> ReadResu
         name: name("channel", &raw.name, taken)?,
         tenant: known_tenant(&raw.tenant, tenants)?,
         gates: raw.gates.iter().map(|raw| gate(raw.get_ref())).collect::<ReadResult<_>>()?,
+        background: background(raw)?,
     })
+}
+
+fn background(raw: &RawChannel) -> ReadResult<Option<BackgroundSpec>> {
+    let minimum = quantity("minimum", raw.minimum.as_ref())?;
+    let Some(text) = &raw.background else {
+        let Some(minimum) = &raw.minimum else { return Ok(None) };
+        let message = "minimum: only a background channel has one";
+        return wrong(minimum.span(), message, r#"add background = "high" or "low", or remove it"#);
+    };
+    let choices = [FlowPriority::High, FlowPriority::Low];
+    match choices.into_iter().find(|priority| priority.name() == text.get_ref().as_str()) {
+        Some(priority) => Ok(Some(BackgroundSpec { priority, minimum })),
+        None => {
+            let message = format!("background: {:?} is not a priority", text.get_ref());
+            wrong(text.span(), message, r#"write "high" or "low""#)
+        }
+    }
 }
 
 fn gate(raw: &RawGate) -> ReadResult<GateSpec> {

@@ -29,9 +29,9 @@ variadic_hooks! {
         = track_fcntl[command, || hint(argument)];
 }
 
-/// The write hint that a command of `fcntl` has read successfully.
+/// The write hint that a command of `fcntl` has read, whether or not it was one.
 unsafe fn hint(argument: usize) -> u64 {
-    // SAFETY: the kernel has just read it there.
+    // SAFETY: the kernel has just read it there; it compares with the hints that exist only then.
     unsafe { std::ptr::with_exposed_provenance::<u64>(argument).read_unaligned() }
 }
 

@@ -12,7 +12,9 @@
 //! sharing its descriptors with others (`unshare`, `close_range`) gets entries of its own.
 //!
 //! **Hints.** A thread that declares how long a file's data will live (`F_SET_RW_HINT`) gets a
-//! context of that name, unless the program has set one.
+//! context of that name, unless the program has set one. RocksDB passes four bytes, where the
+//! kernel reads eight and refuses them if the others are not zero. Such a hint counts as well: the
+//! kernel does not take it, and the program's purpose is known.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,6 +25,7 @@ use tidegate_stage::files::{forget, forget_range, part};
 use tidegate_stage::{Inside, scope};
 
 use super::paths;
+use crate::errno;
 use crate::guard::run_guarded;
 use crate::process::stage;
 use crate::stream::{StdioStream, is_single_threaded};
@@ -135,7 +138,10 @@ pub(crate) fn track_fcntl(
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => track_new_descriptor(call),
         F_SET_RW_HINT | F_SET_FILE_RW_HINT => {
             let result = call();
-            if result == 0 && stage().is_some() {
+            // A hint that is none is refused once it was read; a command that is none, before.
+            let is_refused =
+                || result < 0 && command == F_SET_RW_HINT && errno::get() == libc::EINVAL;
+            if stage().is_some() && (result == 0 || is_refused()) {
                 let hint = hint();
                 run_guarded(|| apply_hint(hint));
             }
@@ -155,6 +161,7 @@ static CONTEXTS: [AtomicU16; HINTS.len()] = [const { AtomicU16::new(0) }; HINTS.
 /// that compacts level 3 calls its output "long", and what it reads from there on is read for that.
 /// So the hint becomes the thread's context, unless the program has set one itself.
 fn apply_hint(hint: u64) {
+    let hint = hint as u32; // The other half is not always set.
     let is_hint = |context: ContextId| {
         context == ContextId::NONE
             || CONTEXTS.iter().any(|known| known.load(Ordering::Relaxed) == context.0)
@@ -194,6 +201,9 @@ mod tests {
         assert_eq!(context(), ContextId::NONE);
         apply_hint(9);
         assert_eq!(context(), ContextId::NONE);
+        apply_hint(0x5555_5555_0000_0004);
+        assert_eq!(context(), scope::intern(b"hint-long"));
+        apply_hint(1);
         let own = scope::intern(b"own");
         scope::enter_here(own);
         apply_hint(2);

@@ -21,6 +21,13 @@ static void *worker(void *argument) {
 
 static void hint(uint64_t value) { CHECK(fcntl(fd, F_SET_RW_HINT, &value) == 0); }
 
+/* As RocksDB does: the other half is whatever the stack had. */
+static void half_a_hint(uint32_t value) {
+    uint32_t halves[2] = {value, 0x5555};
+    errno = 0;
+    CHECK(fcntl(fd, F_SET_RW_HINT, halves) == -1 && errno == EINVAL);
+}
+
 int main(void) {
     pthread_t thread;
     fd = file("file");
@@ -44,6 +51,10 @@ int main(void) {
     hint(RWH_WRITE_LIFE_SHORT);
     ten();
     hint(RWH_WRITE_LIFE_NOT_SET);
+    ten();
+    half_a_hint(RWH_WRITE_LIFE_MEDIUM);
+    ten();
+    CHECK(fcntl(fd, F_SET_RW_HINT, NULL) == -1 && errno == EFAULT);
     ten();
     return 0;
 }

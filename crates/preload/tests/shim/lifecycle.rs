@@ -156,16 +156,16 @@ fn threads_by_name_even_if_another_gives_it() {
     let bench = by_pattern(&names, |conditions, name| conditions.workflow = name);
     bench.program("names.c", &[]);
     let bytes = [1, 2, 3, 4].map(|channel| bench.channel(channel).1);
-    assert_eq!(bytes, [10, 20, 10, 35]);
+    assert_eq!(bytes, [10, 20, 10, 55]);
 }
 
 #[test]
 fn threads_by_the_last_hint_that_they_gave() {
-    let hints = ["hint-long", "hint-short", "hint-*"];
+    let hints = ["hint-long", "hint-short", "hint-medium", "hint-*"];
     let bench = by_pattern(&hints, |conditions, hint| conditions.context = hint);
     bench.program("names.c", &[]);
-    let counts = [1, 2, 3].map(|channel| bench.channel(channel));
-    assert_eq!(counts, [(2, 15), (1, 10), (0, 0)]);
+    let counts = [1, 2, 3, 4].map(|channel| bench.channel(channel));
+    assert_eq!(counts, [(2, 15), (1, 10), (2, 20), (0, 0)]);
 }
 
 #[test]

@@ -216,9 +216,11 @@ impl StageCase<'_> {
 fn added_gates(policy: &Policy, index: usize) -> (String, String) {
     let id = tenant_id(index);
     let channels = policy.channels.iter().filter(|channel| channel.tenant == id);
-    let named = channels.filter(|channel| !channel.gates.is_empty()).map(|channel| {
-        let kinds: Vec<_> = channel.gates.iter().map(|gate| gate.kind().to_string()).collect();
-        format!("{} ({})", channel.name, listed(&kinds))
+    let named = channels.filter_map(|channel| {
+        let kinds = channel.gates.iter().map(|gate| gate.kind().to_string());
+        let background = channel.background.map(|_| "background".to_string());
+        let kinds: Vec<_> = kinds.chain(background).collect();
+        (!kinds.is_empty()).then(|| format!("{} ({})", channel.name, listed(&kinds)))
     });
     let named: Vec<String> = named.collect();
     if named.is_empty() {
@@ -226,5 +228,10 @@ fn added_gates(policy: &Policy, index: usize) -> (String, String) {
         return (why, "nothing has to: the policy in force has none for them".into());
     }
     let why = format!("gates that the policy adds to its channels: {}", listed(&named));
-    (why, "a larger depth or rate there, or fewer requests at a time".into())
+    let mut channels = policy.channels.iter().filter(|channel| channel.tenant == id);
+    let help = match channels.any(|channel| channel.background.is_some()) {
+        true => "a larger rate of the tenant, for background channels have what the others leave",
+        false => "a larger depth or rate there, or fewer requests at a time",
+    };
+    (why, help.into())
 }

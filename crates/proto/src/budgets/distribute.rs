@@ -26,17 +26,13 @@ use super::earlier::Earlier;
 use super::headroom::{Headroom, buckets};
 use super::implied::{least_budget, reservations};
 use super::mix::{MIX_PART, Mix};
-use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
+use super::rules::{BucketKey, Rates, UNITS, bucket_name, is_small, push_bucket, rules};
 use super::safe_rates::SafeRates;
 use super::solve::{TenantAtStage, solve};
 use super::stage::{Stage, Stages};
 use super::{Budgets, HURRIED};
 use crate::message::{Enforcement, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
-
-/// A change of a rate by less than one part in this many is not sent. A limit has to hold within
-/// two per cent, of which this takes half; demands that are measured fluctuate by more than it.
-const CHANGE_PART: u64 = 100;
 
 /// A rate that changes by more than one part in this many is a share that moves. As with a demand
 /// that falls, steady programs fluctuate by less.
@@ -94,6 +90,7 @@ impl Budgets {
         }
         self.push(decreases);
         self.push(increases);
+        self.push_background();
         self.remember();
         self.announce();
         self.hurry(now);
@@ -130,6 +127,26 @@ impl Budgets {
                 let message = ToPeer::Stage(ToStage::Apply { revision, rules });
                 self.outbox.send(PeerId::Stage(id), message);
             }
+        }
+    }
+
+    /// Decides the rates of background channels anew, and sends those that change. A stage that is
+    /// silent keeps them, as it keeps the tenant's.
+    fn push_background(&mut self) {
+        let Some(active) = &self.active else { return };
+        for (id, stage) in &mut self.stages {
+            if stage.is_lost || stage.silent_since.is_some() {
+                continue;
+            }
+            let rules = decide_background(stage);
+            if rules.is_empty() {
+                continue;
+            }
+            self.totals.updates = self.totals.updates.saturating_add(rules.len() as u64);
+            let revision = active.revision;
+            stage.on_sent(revision, &rules);
+            let message = ToPeer::Stage(ToStage::Apply { revision, rules });
+            self.outbox.send(PeerId::Stage(*id), message);
         }
     }
 
@@ -211,11 +228,18 @@ impl Budgets {
         if stage.is_lost {
             return;
         }
+        // The list of all rules has these rates.
+        decide_background(stage);
         let served: Vec<usize> = stage.shares.iter().map(|share| share.tenant).collect();
-        let rates = |tenant: usize, unit: Unit| {
-            let share = stage.share_of(tenant).map(|index| &stage.shares[index]);
-            let bucket = share.and_then(|share| share.bucket(unit));
-            bucket.map_or(Rates::default(), |b| Rates { safe: b.safe, now: b.rate })
+        let rates = |tenant: usize, bucket: BucketKey| {
+            let Some(index) = stage.share_of(tenant) else { return Rates::default() };
+            let share = &stage.shares[index];
+            let (unit, background) = match bucket {
+                BucketKey::Own(unit) => (unit, None),
+                BucketKey::Background(slot) => (Unit::Bytes, Some(share.background.rate(slot))),
+            };
+            let Some(own) = share.bucket(unit) else { return Rates::default() };
+            Rates { safe: own.safe, now: background.unwrap_or(own.rate) }
         };
         let mut rules = rules(&active.policy, &served, stage.home, rates);
         rules.extend(charges);
@@ -374,9 +398,13 @@ fn is_move(before: u64, after: u64) -> bool {
     before.abs_diff(after) > before.max(after) / MOVE_PART
 }
 
-/// Whether a change is too small to be sent.
-fn is_small(before: u64, after: u64) -> bool {
-    u128::from(before.abs_diff(after)) * u128::from(CHANGE_PART) < u128::from(before)
+/// Decides the rates of all background channels of a stage, and returns the rules that change.
+fn decide_background(stage: &mut Stage) -> Vec<Rule> {
+    let rules = stage.shares.iter_mut().map(|share| {
+        let own_rate = share.bucket(Unit::Bytes).map_or(u64::MAX, |bucket| bucket.rate);
+        share.background.decide(own_rate)
+    });
+    rules.flatten().collect()
 }
 
 /// Which small changes have to be sent nevertheless, by tenant.

@@ -25,6 +25,15 @@ pub(super) struct Rates {
     pub(super) now: u64,
 }
 
+/// A bucket of a tenant on a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BucketKey {
+    /// The bucket in this unit that all of its requests pass.
+    Own(Unit),
+    /// The bucket of its background channel with this number among its channels.
+    Background(usize),
+}
+
 /// Both units, in the order of their numbers.
 pub(super) const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
 
@@ -35,6 +44,13 @@ const TIMER: &str = ":timer";
 /// The suffixes of the names of a tenant's own buckets, by unit.
 const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
 
+/// What follows the name of a background channel in the name of its bucket.
+const BACKGROUND: &str = ":background";
+
+/// A change of a rate by less than one part in this many is not sent. A limit has to hold within
+/// two per cent, of which this takes half; demands that are measured fluctuate by more than it.
+const CHANGE_PART: u64 = 100;
+
 pub(super) fn bucket_name(tenant: &str, unit: Unit) -> String {
     format!("{tenant}:{}", BUCKETS[unit as usize])
 }
@@ -44,6 +60,21 @@ pub(super) fn bucket_named(name: &str) -> Option<(&str, Unit)> {
     let (tenant, suffix) = name.split_once(':')?;
     let index = BUCKETS.iter().position(|bucket| *bucket == suffix)?;
     Some((tenant, UNITS[index]))
+}
+
+/// The name of a background channel's bucket.
+pub(super) fn background_bucket(channel: &str) -> String {
+    format!("{channel}{BACKGROUND}")
+}
+
+/// The background channel whose bucket has this name, if it is such a bucket's.
+pub(super) fn background_channel(bucket: &str) -> Option<&str> {
+    bucket.strip_suffix(BACKGROUND)
+}
+
+/// Whether a change is too small to be sent.
+pub(super) fn is_small(before: u64, after: u64) -> bool {
+    u128::from(before.abs_diff(after)) * u128::from(CHANGE_PART) < u128::from(before)
 }
 
 /// Whether a tenant has a bucket of its own in `unit`: if it has a reservation or a limit in that
@@ -67,7 +98,7 @@ pub(super) fn rules(
     policy: &Policy,
     served: &[usize],
     home: Option<usize>,
-    rates: impl Fn(usize, Unit) -> Rates,
+    rates: impl Fn(usize, BucketKey) -> Rates,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
     rules.push(Rule::CLEAR);
@@ -128,9 +159,18 @@ pub(super) fn push_bucket(
         (Unit::Operations, Burst::Size(_)) => Burst::DEFAULT,
         (_, burst) => burst,
     };
+    push_rates(rules, policy, bucket_name(&tenant.name, unit), (unit, rates, stated));
+}
+
+/// A bucket with these rates and this burst.
+fn push_rates(
+    rules: &mut Vec<Rule>,
+    policy: &Policy,
+    name: String,
+    (unit, rates, stated): (Unit, Rates, Burst),
+) {
     let bound = policy.measured_at(GateKind::Stage).filter(|_| stated == Burst::DEFAULT);
     let burst = bound.map_or(stated, burst_within);
-    let name = bucket_name(&tenant.name, unit);
     let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));
     let spec = GateSpec::TokenBucket { rate: safe, burst };
     rules.push(Rule::gate(&name, spec));
@@ -142,13 +182,13 @@ fn push_tenant(
     rules: &mut Vec<Rule>,
     policy: &Policy,
     index: usize,
-    rates: &impl Fn(usize, Unit) -> Rates,
+    rates: &impl Fn(usize, BucketKey) -> Rates,
 ) {
     let tenant = &policy.tenants[index];
     let id = tenant_id(index);
     let mut buckets = Vec::new();
     for unit in UNITS.into_iter().filter(|unit| has_bucket(policy, tenant, *unit)) {
-        push_bucket(rules, policy, tenant, (unit, rates(index, unit)));
+        push_bucket(rules, policy, tenant, (unit, rates(index, BucketKey::Own(unit))));
         buckets.push(bucket_name(&tenant.name, unit));
     }
     if policy.measured_at(GateKind::Stage).is_some() {
@@ -159,11 +199,18 @@ fn push_tenant(
         Rule::channel(ChannelSpec { name, tenant: id, class, gates })
     };
     rules.push(channel(&tenant.name, buckets.clone()));
-    for extra in policy.channels.iter().filter(|channel| channel.tenant == id) {
+    let extra = policy.channels.iter().filter(|channel| channel.tenant == id);
+    for (at, extra) in extra.enumerate() {
         let mut gates = Vec::new();
         for (index, spec) in extra.gates.iter().enumerate() {
             let name = format!("{}:{index}", extra.name);
             rules.push(Rule::gate(&name, spec.clone()));
+            gates.push(name);
+        }
+        if extra.background.is_some() {
+            let name = background_bucket(&extra.name);
+            let rates = rates(index, BucketKey::Background(at + 1));
+            push_rates(rules, policy, name.clone(), (Unit::Bytes, rates, Burst::DEFAULT));
             gates.push(name);
         }
         gates.extend(buckets.iter().cloned());
@@ -205,10 +252,18 @@ mod tests {
 
     /// One line for each rule.
     fn listing(served: &[usize], home: Option<usize>) -> String {
-        let policy = Policy::parse(POLICY).unwrap();
+        listing_of(POLICY, served, home)
+    }
+
+    fn listing_of(policy: &str, served: &[usize], home: Option<usize>) -> String {
+        let policy = Policy::parse(policy).unwrap();
         let mut text = String::new();
-        let rates = |index: usize, unit| {
-            let safe = 100 * (index as u64 + 1) + unit as u64;
+        let rates = |index: usize, bucket| {
+            let number = match bucket {
+                BucketKey::Own(unit) => unit as u64,
+                BucketKey::Background(slot) => 10 * slot as u64,
+            };
+            let safe = 100 * (index as u64 + 1) + number;
             Rates { safe, now: 10 * safe }
         };
         for rule in rules(&policy, served, home, rates) {
@@ -251,6 +306,38 @@ rule 1 to oltp
 default to oltp
 "#;
         assert_eq!(listing(&[0], Some(0)), golden);
+    }
+
+    #[test]
+    fn a_background_channel_has_a_bucket_before_its_tenants() {
+        let policy = r#"
+            budget = "1000MiB/s"
+            [[tenant]]
+            name = "kv"
+            [[channel]]
+            name = "scans"
+            tenant = "kv"
+            [[channel]]
+            name = "flush"
+            tenant = "kv"
+            gates = [{ kind = "no-op" }]
+            background = "high"
+        "#;
+        let golden = r#"clear
+gate kv:bandwidth safe at 100B/s
+kv:bandwidth at 1kB/s
+channel kv of 1: ["kv:bandwidth"]
+channel scans of 1: ["kv:bandwidth"]
+gate flush:0 is no-op
+gate flush:background safe at 120B/s
+flush:background at 1200B/s
+channel flush of 1: ["flush:0", "flush:background", "kv:bandwidth"]
+default to kv
+"#;
+        assert_eq!(listing_of(policy, &[0], Some(0)), golden);
+        assert_eq!(background_channel("flush:background"), Some("flush"));
+        assert_eq!(background_channel("flush:0"), None);
+        assert_eq!(bucket_named("flush:background"), None);
     }
 
     /// A burst of 4 MiB is not one of four million operations.

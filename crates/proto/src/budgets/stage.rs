@@ -15,13 +15,14 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, StageId, Time};
 
+use super::background::BackgroundShare;
 use super::capacity::StorageView;
 use super::debt::BucketDebt;
 use super::leased;
 use super::mix::Mix;
 use super::name_index::NameIndex;
 use super::recent_waits::{self, RecentWaits};
-use super::rules::{UNITS, bucket_named, has_bucket};
+use super::rules::{UNITS, background_channel, bucket_named, has_bucket};
 use super::window_stats::{Counter, Detail, TenantStats, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Held, Rule, StageInfo, StageReport};
 use crate::session::Peer;
@@ -113,6 +114,7 @@ pub(super) struct Share {
     fresh: TrafficCounters,
     /// Bytes and operations of its requests of late, of a tenant with both buckets.
     pub(super) mix: Mix,
+    pub(super) background: BackgroundShare,
 }
 
 /// One of a tenant's own buckets on a stage.
@@ -168,6 +170,7 @@ impl Share {
             channels: alloc::vec![counter; 1 + extra],
             fresh: TrafficCounters::default(),
             mix: Mix::default(),
+            background: BackgroundShare::new(policy, index),
         }
     }
 
@@ -442,6 +445,7 @@ impl Stage {
                         let wait_interval = &mut tenants[share.tenant].open;
                         wait_interval.add(&mut counter.detail, channel.operations, channel.waiting);
                     }
+                    share.background.on_channel(slot, added);
                     share.fresh.add(added);
                     moved.add(added);
                 }
@@ -459,6 +463,14 @@ impl Stage {
         gate: GateReport,
     ) {
         let Some((policy, name_index)) = policy else { return };
+        if let Some(channel) = background_channel(&gate.name) {
+            let share = name_index.channel(channel);
+            let share = share.and_then(|(tenant, slot)| Some((self.share_of(tenant)?, slot)));
+            if let Some((index, slot)) = share {
+                self.shares[index].background.on_bucket(slot, &gate, self.is_new);
+            }
+            return;
+        }
         let Some((name, unit)) = bucket_named(&gate.name) else { return };
         let Some((tenant, 0)) = name_index.channel(name) else { return };
         let Some(index) = self.share_of(tenant) else { return };
@@ -495,8 +507,16 @@ impl Share {
         (cycle, interval): (Span, Span),
         calibration: Option<&Calibration>,
     ) -> Span {
+        let own = self
+            .bucket(Unit::Bytes)
+            .map_or((u64::MAX, Span::ZERO), |bucket| (bucket.rate, Span(bucket.waited)));
+        let background = self.background.settle(fresh, (cycle, interval), own);
         if cycle == Span::ZERO {
             return Span::ZERO;
+        }
+        if let Some(bucket) = &mut self.buckets[Unit::Bytes as usize] {
+            bucket.waited = bucket.waited.saturating_add(background.waited_ns);
+            bucket.waiting_now = bucket.waiting_now.saturating_add(background.waiting_now);
         }
         let mut held = Span::ZERO;
         let served = [fresh.bytes, fresh.operations];

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
+mod background;
 mod conversation;
 mod debts;
 mod hosts;

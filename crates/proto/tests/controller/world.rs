@@ -16,6 +16,15 @@ use tidegate_proto::message::{
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const MIB: u64 = 1 << 20;
 
+/// The work of a background channel.
+#[derive(Debug, Default)]
+pub(crate) struct FakeFlow {
+    /// Bytes per second that it wants.
+    pub(crate) wants: u64,
+    pub(crate) done_bytes: u64,
+    waited_ns: u64,
+}
+
 /// A stage as a test plays it.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -39,6 +48,8 @@ pub(crate) struct Fake {
     pub(crate) processes: u32,
     /// Bytes per second that its program wants.
     pub(crate) wants: u64,
+    /// Its background channels, which are served before its own.
+    pub(crate) background: BTreeMap<String, FakeFlow>,
     /// The size of its requests, if they are counted.
     pub(crate) request_bytes: u64,
     /// Of a thousand bytes, how many reach the device.
@@ -125,7 +136,7 @@ impl Fake {
             0 => u64::MAX,
             bytes => operations.saturating_mul(bytes),
         };
-        let used = self.wants.min(self.rate()).min(by_operations);
+        let used = self.wants.min(self.run_background(span)).min(by_operations);
         let amount = (u128::from(used) * u128::from(span.0) / 1_000_000_000) as u64;
         self.done_bytes = self.done_bytes.saturating_add(amount);
         if let Some(operations) = self.done_bytes.checked_div(self.request_bytes) {
@@ -138,6 +149,27 @@ impl Fake {
         }
     }
 
+    /// The rate of a background channel's bucket, per second.
+    pub(crate) fn background_rate(&self, channel: &str) -> u64 {
+        self.rates[&format!("{channel}:background")].per_second()
+    }
+
+    /// Runs the background for a while, and returns the rate that it leaves of the tenant's.
+    fn run_background(&mut self, span: Span) -> u64 {
+        let rates: Vec<u64> =
+            self.background.keys().map(|channel| self.background_rate(channel)).collect();
+        let mut left = self.rate();
+        for (flow, rate) in self.background.values_mut().zip(rates) {
+            let used = flow.wants.min(rate).min(left);
+            left -= used;
+            flow.done_bytes += (u128::from(used) * u128::from(span.0) / 1_000_000_000) as u64;
+            if rate < flow.wants {
+                flow.waited_ns += span.0;
+            }
+        }
+        left
+    }
+
     pub(crate) fn report(&self, round: u64, now: Time) -> StageReport {
         let name = self.tenant.clone();
         let gate = format!("{name}:bandwidth");
@@ -145,11 +177,20 @@ impl Fake {
         let (operations, waiting) = (self.operations, self.waiting.clone());
         let service = BucketCounts::default();
         let channel = ChannelReport { name, operations, bytes, waited_ns, waiting, service };
+        let flow = |(name, flow): (&String, &FakeFlow)| {
+            let (name, waited_ns) = (name.clone(), flow.waited_ns);
+            ChannelReport { name, bytes: flow.done_bytes, waited_ns, ..ChannelReport::default() }
+        };
+        let bucket = |(name, flow): (&String, &FakeFlow)| {
+            let (name, waited_ns) = (format!("{name}:background"), flow.waited_ns);
+            GateReport { name, waited_ns, ..GateReport::default() }
+        };
+        let own = GateReport { name: gate, waited_ns, ..GateReport::default() };
         StageReport {
             round,
             at_ns: now.0,
-            channels: [channel].into(),
-            gates: [GateReport { name: gate, waited_ns, ..GateReport::default() }].into(),
+            channels: [channel].into_iter().chain(self.background.iter().map(flow)).collect(),
+            gates: [own].into_iter().chain(self.background.iter().map(bucket)).collect(),
             processes: self.processes,
             device_bytes: self.device_bytes,
             ..StageReport::default()

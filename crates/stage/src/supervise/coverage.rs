@@ -27,8 +27,23 @@ pub struct CoverageReport {
     /// Calls that passed the gates, and programs without the shim, by reason. Harmless ones only in
     /// a full report.
     pub reasons: Vec<PassedCalls>,
+    /// The part of each channel in what passed the gates, in a full report.
+    pub channels: Vec<ChannelBytes>,
+    /// The part of requests that matched no rule, in a full report.
+    pub unmatched_bytes: u64,
     /// Whether the user wants all of this.
     pub is_full: bool,
+}
+
+/// Requests that passed the gates of one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelBytes {
+    /// Its name; that of the tenant for the tenant's own.
+    pub channel: String,
+    /// How many requests.
+    pub operations: u64,
+    /// How many bytes they moved.
+    pub bytes: u64,
 }
 
 /// Calls that passed the gates for one reason.
@@ -67,8 +82,22 @@ impl CoverageReport {
             unseen_programs: unseen_programs(coverage) + more_unseen,
             has_rules,
             reasons: coverage.bypasses.iter().filter_map(known).filter(is_shown).collect(),
+            channels: Vec::new(),
+            unmatched_bytes: 0,
             is_full,
         }
+    }
+
+    /// The same report with the traffic of channels, if it is a full one.
+    pub(super) fn with_channels(mut self, channels: (Vec<(String, u64, u64)>, u64)) -> Self {
+        if self.is_full {
+            let (channels, unmatched_bytes) = channels;
+            let channel =
+                |(channel, operations, bytes)| ChannelBytes { channel, operations, bytes };
+            self.channels = channels.into_iter().map(channel).collect();
+            self.unmatched_bytes = unmatched_bytes;
+        }
+        self
     }
 
     /// Whether there is nothing to say.
@@ -79,15 +108,21 @@ impl CoverageReport {
     /// The same in lines for people.
     pub fn lines(&self) -> Vec<String> {
         let has_bytes = self.is_full || self.is_much_unseen;
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
         let reason = |it: &PassedCalls| {
-            let plural = if it.calls == 1 { "" } else { "s" };
-            format!("{}: {} call{plural}; {}", it.reason, it.calls, it.advice)
+            format!("{}: {} call{}; {}", it.reason, it.calls, plural(it.calls), it.advice)
         };
-        has_bytes.then(|| self.bytes()).into_iter().chain(self.reasons.iter().map(reason)).collect()
+        let channel = |it: &ChannelBytes| {
+            let (name, count) = (&it.channel, it.operations);
+            format!("channel {name}: {} in {count} request{}", mib(it.bytes), plural(count))
+        };
+        // One channel has it all.
+        let channels = self.channels.iter().filter(|_| self.channels.len() > 1).map(channel);
+        let bytes = has_bytes.then(|| self.bytes());
+        bytes.into_iter().chain(channels).chain(self.reasons.iter().map(reason)).collect()
     }
 
     fn bytes(&self) -> String {
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
         let seen = match self.has_rules {
             true => format!(
                 "{} passed the gates, {} went to pipes, sockets and memory",
@@ -108,6 +143,10 @@ impl CoverageReport {
         };
         format!("{seen}, {} were not seen{why}{programs}", mib(self.unseen_bytes))
     }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }
 
 fn known(bypassed: &Bypassed) -> Option<PassedCalls> {
@@ -153,6 +192,25 @@ mod tests {
             "not_storage: 7 calls; nothing to do: pipes, sockets and memory are not storage",
         ];
         assert_eq!(report.lines(), lines);
+    }
+
+    #[test]
+    fn a_full_report_has_the_channels() {
+        let channels = || {
+            let flush = (String::from("flush"), 1, 3 * MIB);
+            (Vec::from([(String::from("store"), 7, 17 * MIB), flush]), 0)
+        };
+        let report = CoverageReport::new(&coverage(20 * MIB, &[]), (true, 0), true);
+        let report = report.with_channels(channels());
+        let lines =
+            ["channel store: 17.0 MiB in 7 requests", "channel flush: 3.0 MiB in 1 request"];
+        assert_eq!(report.lines()[1..], lines);
+        let brief = CoverageReport::new(&coverage(20 * MIB, &[]), (true, 0), false);
+        assert_eq!(brief.with_channels(channels()).lines(), [""; 0]);
+        let (mut one, unmatched) = channels();
+        one.truncate(1);
+        let alone = CoverageReport::new(&coverage(20 * MIB, &[]), (true, 0), true);
+        assert_eq!(alone.with_channels((one, unmatched)).lines().len(), 1);
     }
 
     #[test]
