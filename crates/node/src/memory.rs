@@ -31,7 +31,6 @@
 #[cfg(test)]
 mod damage_tests;
 mod endpoint;
-mod headroom;
 mod host;
 mod identity;
 mod inspector;

@@ -20,6 +20,7 @@ use tidegate_controller::{
     Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };
 use tidegate_fabric::default_paths::{default_socket, default_state};
+use tidegate_fabric::headroom::headroom;
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::{Folder, Purpose, TrustProblem, trust_owner, user_number};
@@ -281,6 +282,7 @@ fn lead(
     let begin = move |http| {
         let mut led = first_questions(&plan.socket, policy, first)?;
         led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster));
+        led.doubts.extend(plan.memory_warning());
         let components = plan.start()?;
         announce(&ready(&led, &plan, http, components.as_ref()));
         Ok::<_, Ended>(components)
@@ -310,6 +312,9 @@ fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
     raise_descriptor_limit();
+    if let Some(warning) = plan.memory_warning() {
+        tracing::warn!("{warning}");
+    }
     let components = plan.start()?.map(Arc::new);
     let reasons = |components: &Arc<Components>| {
         let components = components.clone();
@@ -357,6 +362,13 @@ impl Boot {
             expect_some(&file.cluster, &self.base)?;
         }
         Components::start(&context, &self.choice).map(Some)
+    }
+
+    /// That what starts in this process may use more memory than is left, if so. Data nodes take
+    /// their memory at the start, so this is evaluated before it.
+    fn memory_warning(&self) -> Option<String> {
+        let file = self.cluster.as_ref()?;
+        self.choice.memory_demand(&file.cluster).warning(headroom())
     }
 
     /// Where the controller listens for other machines, and the certificate that it shows there.

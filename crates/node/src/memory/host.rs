@@ -21,6 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::clock::Clock;
+use tidegate_fabric::headroom::{Headroom, headroom};
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -42,7 +43,6 @@ use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::session::version::VersionMismatch;
 
 use super::StartError;
-use super::headroom;
 use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
@@ -483,8 +483,20 @@ fn tenant<'a>(
     }
 }
 
+/// Checks that so much memory is left, as far as the kernel reports: without it, the kernel would
+/// not refuse the memory but kill a process later.
+fn check_headroom(size: Bytes) -> Result<(), StartError> {
+    match headroom() {
+        Some(Headroom { bytes, bound }) if bytes < size => {
+            let error = io::Error::other(format!("{bound} has {bytes} left"));
+            Err(StartError::Memory { size, error })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
-    headroom::check(node.memory)?;
+    check_headroom(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))
