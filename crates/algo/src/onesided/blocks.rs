@@ -33,7 +33,7 @@
 /// α: how many blocks a client may hold for each one that stays free. A larger factor lets one
 /// client update faster, a smaller one leaves more to the next client. Chosen by hand among the
 /// powers of two that switches use: with 1, a client that is alone would have half of the blocks.
-pub const FACTOR: u32 = 2;
+const FACTOR: u32 = 2;
 
 /// One of this many blocks is in the reserve. Chosen by hand, below the quarter of free blocks at
 /// which the node begins to sweep.
@@ -42,7 +42,9 @@ const RESERVE: u32 = 8;
 /// The bound on what one client of a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockThreshold {
+    /// Free blocks that only guaranteed requests take.
     reserve: u32,
+    /// How many blocks each client may hold, however few are free.
     guaranteed: u32,
 }
 
@@ -54,16 +56,6 @@ impl BlockThreshold {
         // A client that could hold no block could put nothing.
         let guaranteed = if reserve < slots { 1 } else { reserve / slots };
         Self { reserve, guaranteed }
-    }
-
-    /// Free blocks that only guaranteed requests take.
-    pub const fn reserve(&self) -> u32 {
-        self.reserve
-    }
-
-    /// How many blocks each client may hold, however few are free.
-    pub const fn guaranteed(&self) -> u32 {
-        self.guaranteed
     }
 
     /// How many of the wanted blocks a client may take that holds `held`, while `free` are free.

@@ -2,13 +2,19 @@
 //! that greedy clients share.
 
 use proptest::prelude::*;
-use tidegate_algo::onesided::blocks::{BlockThreshold, FACTOR};
+use tidegate_algo::onesided::blocks::BlockThreshold;
+
+/// The reserve of a store, and the blocks of it that are guaranteed to each of its clients.
+fn reserve(blocks: u32, slots: u16) -> [u32; 2] {
+    let reserve = blocks / 8;
+    [reserve, (reserve / u32::from(slots)).max(1)]
+}
 
 /// Whether a client may hold `held` blocks while `free` stay free, word for word.
-fn is_allowed(threshold: BlockThreshold, held: u32, free: u32) -> bool {
-    let beyond = i64::from(free) - i64::from(threshold.reserve());
-    let shared = i64::from(threshold.guaranteed()) + i64::from(FACTOR) * beyond;
-    held <= threshold.guaranteed() || beyond >= 0 && i64::from(held) <= shared
+fn is_allowed([reserve, guaranteed]: [u32; 2], held: u32, free: u32) -> bool {
+    let beyond = i64::from(free) - i64::from(reserve);
+    let is_shared = beyond >= 0 && i64::from(held) <= i64::from(guaranteed) + 2 * beyond;
+    held <= guaranteed || is_shared
 }
 
 proptest! {
@@ -22,7 +28,8 @@ proptest! {
     ) {
         let threshold = BlockThreshold::new(blocks, slots);
         let counts = 0..=wanted.min(free);
-        let most = counts.rev().find(|count| is_allowed(threshold, held + count, free - count));
+        let reserve = reserve(blocks, slots);
+        let most = counts.rev().find(|count| is_allowed(reserve, held + count, free - count));
         prop_assert_eq!(threshold.grant(held, free, wanted), most.unwrap_or(0));
     }
 
@@ -36,7 +43,7 @@ proptest! {
     ) {
         let blocks = 8 * u32::from(slots) * per_slot;
         let threshold = BlockThreshold::new(blocks, slots);
-        prop_assert_eq!(threshold.guaranteed(), per_slot);
+        prop_assert_eq!(reserve(blocks, slots)[1], per_slot);
         let (mut held, mut free) = (vec![0; usize::from(slots)], blocks);
         for (slot, takes, count) in moves {
             let held_by_slot = &mut held[usize::from(slot % slots)];
@@ -74,11 +81,11 @@ proptest! {
                 break;
             }
         }
-        let beyond = blocks - threshold.reserve();
-        let fair = (beyond - greedy * threshold.guaranteed()) / (FACTOR * greedy + 1);
+        let [reserve, guaranteed] = reserve(blocks, 256);
+        let fair = (blocks - reserve - greedy * guaranteed) / (2 * greedy + 1);
         // Rounding, and the chunks that clients have taken before others in the last rounds.
-        let slack = 1 + FACTOR * chunk;
-        prop_assert!(free >= threshold.reserve() + fair.saturating_sub(slack));
+        let slack = 1 + 2 * chunk;
+        prop_assert!(free >= reserve + fair.saturating_sub(slack));
         let next = threshold.grant(0, free, u32::MAX);
         prop_assert!(next >= fair.saturating_sub(slack) / 2, "{next} of {free}");
     }
@@ -87,7 +94,6 @@ proptest! {
 #[test]
 fn one_greedy_client_takes_two_thirds_of_the_blocks_beyond_the_reserve() {
     let threshold = BlockThreshold::new(3_900, 256);
-    assert_eq!((threshold.reserve(), threshold.guaranteed()), (487, 1));
     assert_eq!(threshold.grant(0, 3_900, u32::MAX), 2_275);
     assert_eq!(threshold.grant(2_275, 1_625, u32::MAX), 0);
     assert_eq!(threshold.grant(0, 1_625, u32::MAX), 759);

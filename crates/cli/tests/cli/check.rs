@@ -199,7 +199,7 @@ fn more_memory_than_there_is_is_a_warning() {
         let output = tidegate(folder).args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
-        let expected = "node a and data node m may together use 4 PiB of memory, and this ";
+        let expected = "node a and data node m may together use 4.01 PiB of memory, and this ";
         assert!(text.contains(expected), "{arguments:?}: {text}");
         assert!(text.contains(" left: the kernel kills processes once none is left"), "{text}");
     }
