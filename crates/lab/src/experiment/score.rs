@@ -114,8 +114,9 @@ impl Score {
         let quiet = settled().filter(|window| !is_disturbed(recording, *window));
         let mut settled: Vec<Window> = quiet.collect();
         let disturbed = all - settled.len() as u64;
-        let per_second = Span::SECOND.0 / SAMPLE_INTERVAL.0;
-        let time = CountedTime { all, disturbed, counted: 0, kept: 0, per_second };
+        let begin_per_second = Span::SECOND.0 / SAMPLE_INTERVAL.0;
+        let time =
+            CountedTime { all, disturbed, counted: 0, kept: 0, per_second: begin_per_second };
         if time.disturbance().is_some() {
             // Too few are left to say anything: all of them are shown.
             settled = recording.windows().filter(|one| recording.is_settled(*one)).collect();
