@@ -114,7 +114,7 @@ mod tests {
             [[node]]
             name = "far"
             memory = true
-            address = "tcp:storage-7:7300"
+            address = "storage-7:7300"
             [[volume]]
             name = "one"
             size = "2GiB"
