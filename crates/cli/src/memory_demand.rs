@@ -42,10 +42,10 @@ impl MemoryDemand {
     ) -> Self {
         let nodes = (0..).map(NodeId).zip(&cluster.nodes);
         let nodes = nodes.filter(|(_, node)| node.store == Store::Memory && has_node(&node.name));
-        let nodes = nodes.map(|(id, node)| (format!("node {}", node.name), volumes_at(cluster, id)));
+        let nodes =
+            nodes.map(|(id, node)| (format!("node {}", node.name), volumes_at(cluster, id)));
         let data_nodes = cluster.data_nodes.iter().filter(|node| has_data_node(&node.name));
-        let data_nodes =
-            data_nodes.map(|node| (format!("data node {}", node.name), node.memory));
+        let data_nodes = data_nodes.map(|node| (format!("data node {}", node.name), node.memory));
         let components = nodes.chain(data_nodes).filter(|(_, bytes)| *bytes > Bytes::ZERO);
         Self { components: components.collect() }
     }

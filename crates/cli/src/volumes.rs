@@ -187,7 +187,8 @@ fn path_of(node: &cluster::Node, base: &Path) -> Option<PathBuf> {
 /// Whether a node runs on another machine: it is reached over the network, and its store is not
 /// here. One that is reached otherwise is here, whether its store is or not.
 fn is_elsewhere(node: &cluster::Node, base: &Path) -> bool {
-    node.address.as_ref().is_some_and(is_far) && path_of(node, base).is_some_and(|path| !path.exists())
+    node.address.as_ref().is_some_and(is_far)
+        && path_of(node, base).is_some_and(|path| !path.exists())
 }
 
 /// The failure of a command because of a fault of a volume.

@@ -4,8 +4,8 @@
 use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
-use super::plan::{ExperimentPlan, KEPT_PERMILLE};
 use super::live_verdict::{CountedTime, LiveVerdict};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE};
 use super::quiet::WAIT_MAX;
 use super::recording::{Recording, SAMPLE_INTERVAL, Window, per_second, seconds};
 
@@ -264,8 +264,7 @@ impl From<&Score> for Numbers {
             counted_seconds: score.time.seconds(score.time.counted),
             kept_seconds: score.time.seconds(score.time.kept),
             disturbed_seconds: score.time.seconds(score.time.disturbed),
-            disturbed_percent: score.time.disturbed as f64 * 100.0
-                / score.time.all.max(1) as f64,
+            disturbed_percent: score.time.disturbed as f64 * 100.0 / score.time.all.max(1) as f64,
             tenants: tenants.collect(),
         }
     }

@@ -272,9 +272,8 @@ pub(crate) unsafe fn charge_io_uring_submit(
         }
     }
     let is_probed = |request: RingRequest| is_probed(stage, ring.descriptor, request);
-    let probed = entries().filter(|entry| {
-        entry.has_completion() && entry.entry().is_some_and(is_probed)
-    });
+    let probed =
+        entries().filter(|entry| entry.has_completion() && entry.entry().is_some_and(is_probed));
     completions::begin(stage, CompletionRing::Ring(ring), probed.map(RingEntry::key));
     // SAFETY: as the caller promises.
     unsafe { completions::wait_for_ring(ring, wanted, call) }

@@ -1,8 +1,8 @@
 //! Stages of other hosts: what one that is cut off may still use is given to no other. The testbed
 //! checks after each step that no more than the budget was in force, at both sides of each cut.
 
-use tidegate_model::{Span, StageId};
 use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::{Span, StageId};
 use tidegate_proto::controller::{ConnectionId, Peer};
 use tidegate_proto::message::{Held, HeldBucket, Hello, StageInfo, VERSION};
 use tidegate_sim::simulation::Fault;

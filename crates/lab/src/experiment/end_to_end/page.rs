@@ -4,8 +4,8 @@
 use super::plan::{PROMISES, Resource, TenantPromise, Unit};
 use super::report;
 use super::score::{ActRecording, ActScore};
-use crate::experiment::live_verdict::LiveVerdict;
 use super::series::Amount;
+use crate::experiment::live_verdict::LiveVerdict;
 use crate::experiment::page::{Html, HtmlPage, HtmlRow};
 use crate::experiment::plot::{Panel, Series, draw};
 

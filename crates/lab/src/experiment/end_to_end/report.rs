@@ -225,7 +225,10 @@ mod tests {
         assert!(text.contains(slower), "{text}");
         score.promises[0].time.kept -= 2;
         let text = sentences(&[(recording, score)]).concat();
-        assert_eq!(text, "stage off: missed db on files kept in 6 of 8 seconds that count, 0 disturbed.");
+        assert_eq!(
+            text,
+            "stage off: missed db on files kept in 6 of 8 seconds that count, 0 disturbed."
+        );
         assert_eq!(sentences(&[result(EVERYTHING)]), Vec::<String>::new());
     }
 

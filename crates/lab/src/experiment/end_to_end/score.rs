@@ -3,8 +3,8 @@
 
 use super::plan::{Act, PROMISES, Resource, TenantPromise, Unit};
 use super::series::{Amount, LoadSeries};
-use crate::experiment::plan::KEPT_PERMILLE;
 use crate::experiment::live_verdict::{CountedTime, LiveVerdict};
+use crate::experiment::plan::KEPT_PERMILLE;
 
 /// Seconds after the beginning, and after a change of the policy, in which nothing counts.
 pub(super) const SETTLING_SECONDS: u64 = 2;
@@ -203,7 +203,9 @@ pub(super) mod tests {
         let score = ActScore::new(&steady(&ACTS[EVERYTHING], 20));
         assert_eq!(score.verdict(), LiveVerdict::Kept, "{score:?}");
         // Two seconds at the beginning, and two after the change.
-        assert!(score.promises.iter().all(|score| (score.time.counted, score.time.kept) == (16, 16)));
+        assert!(
+            score.promises.iter().all(|score| (score.time.counted, score.time.kept) == (16, 16))
+        );
         assert_eq!(score.promises[0].had.map(|rate| rate.unwrap().round()), [180.0, 240.0]);
         // The database and its backup, on files that can do 300: about 210 + 250.
         assert!((1_500..1_560).contains(&score.used_permille[0]), "{:?}", score.used_permille);
