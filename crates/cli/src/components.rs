@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::thread;
 
+use tidegate_fabric::headroom::headroom;
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_fabric::tls::Guard;
@@ -41,10 +42,11 @@ impl Choice {
         self.nodes && self.has(name)
     }
 
-    /// The memory that the chosen components may use.
-    pub(crate) fn memory_demand(&self, cluster: &Cluster) -> MemoryDemand {
+    /// The warning that the chosen components may use more memory than is left, if so. Data nodes
+    /// take their memory at the start, so this is evaluated before it.
+    pub(crate) fn memory_warning(&self, cluster: &Cluster) -> Option<String> {
         let has_data_node = |name: &str| self.data_nodes && self.has(name);
-        MemoryDemand::of(cluster, |name| self.has_node(name), has_data_node)
+        MemoryDemand::of(cluster, |name| self.has_node(name), has_data_node).warning(headroom())
     }
 
     fn has(&self, name: &str) -> bool {

@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(demand.warning(left(3 << 29)), None);
         assert_eq!(demand.warning(None), None, "where the kernel reports nothing");
         let warning = demand.warning(left((3 << 29) - 1)).unwrap();
-        let expected = "node a and data node m may together use 1.5 GiB of memory, and this machine \
-                        has 1.5 GiB left: ";
+        let expected = "node a and data node m may together use 1.5 GiB of memory, and this \
+                        machine has 1.5 GiB left: ";
         assert!(warning.starts_with(expected), "{warning}");
     }
 

@@ -20,7 +20,6 @@ use tidegate_controller::{
     Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };
 use tidegate_fabric::default_paths::{default_socket, default_state};
-use tidegate_fabric::headroom::headroom;
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::{Folder, Purpose, TrustProblem, trust_owner, user_number};
@@ -281,8 +280,7 @@ fn lead(
     // The daemon is queried as by any operator.
     let begin = move |http| {
         let mut led = first_questions(&plan.socket, policy, first)?;
-        led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster));
-        led.doubts.extend(plan.memory_warning());
+        led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster), &plan.choice);
         let components = plan.start()?;
         announce(&ready(&led, &plan, http, components.as_ref()));
         Ok::<_, Ended>(components)
@@ -305,15 +303,16 @@ fn survive_file_size_limit() -> io::Result<()> {
 
 /// Runs parts of a cluster whose controller is elsewhere.
 fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(), Failure> {
-    if plan.cluster.is_none() {
+    let cluster = plan.cluster.as_ref().map(|file| &file.cluster);
+    if cluster.is_none() {
         let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
     }
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
     raise_descriptor_limit();
-    if let Some(warning) = plan.memory_warning() {
-        tracing::warn!("{warning}");
+    if let Some(warning) = cluster.and_then(|it| plan.choice.memory_warning(it)) {
+        tracing::warn!(warning, "memory may run out");
     }
     let components = plan.start()?.map(Arc::new);
     let reasons = |components: &Arc<Components>| {
@@ -362,13 +361,6 @@ impl Boot {
             expect_some(&file.cluster, &self.base)?;
         }
         Components::start(&context, &self.choice).map(Some)
-    }
-
-    /// That what starts in this process may use more memory than is left, if so. Data nodes take
-    /// their memory at the start, so this is evaluated before it.
-    fn memory_warning(&self) -> Option<String> {
-        let file = self.cluster.as_ref()?;
-        self.choice.memory_demand(&file.cluster).warning(headroom())
     }
 
     /// Where the controller listens for other machines, and the certificate that it shows there.
@@ -447,9 +439,10 @@ impl Led {
         format!("policy revision {} with {tenants} from {source}", policy.revision)
     }
 
-    /// Adds warnings about nodes that any user reaches, and about classes that nodes ignore.
-    fn warn_of(&mut self, cluster: Option<&Cluster>) {
+    /// Adds warnings about nodes that any user reaches, classes that nodes ignore, and memory.
+    fn warn_of(&mut self, cluster: Option<&Cluster>, choice: &Choice) {
         let Some(cluster) = cluster else { return };
+        self.doubts.extend(choice.memory_warning(cluster));
         self.doubts.extend(access::exposed_nodes(cluster));
         let policy = self.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
         let classes = policy.map(|policy| admission::unobserved_classes(&policy, cluster));

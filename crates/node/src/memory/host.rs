@@ -21,7 +21,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::clock::Clock;
-use tidegate_fabric::headroom::{Headroom, headroom};
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -42,10 +41,10 @@ use tidegate_onesided::session_slots::{self, SlotDenied};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::session::version::VersionMismatch;
 
-use super::StartError;
 use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
+use super::{StartError, check_headroom};
 use crate::mutex::lock;
 use remake::RemadeStore;
 
@@ -480,18 +479,6 @@ fn tenant<'a>(
     match hello.is_bare && !identity.is_operator {
         true => Err("only root and the data node's own user go without a session slot".into()),
         false => Ok(found),
-    }
-}
-
-/// Checks that so much memory is left, as far as the kernel reports: without it, the kernel would
-/// not refuse the memory but kill a process later.
-fn check_headroom(size: Bytes) -> Result<(), StartError> {
-    match headroom() {
-        Some(Headroom { bytes, bound }) if bytes < size => {
-            let error = io::Error::other(format!("{bound} has {bytes} left"));
-            Err(StartError::Memory { size, error })
-        }
-        _ => Ok(()),
     }
 }
 
