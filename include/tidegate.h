@@ -79,6 +79,10 @@
 // The store was opened by the process that this one was forked from.
 #define TIDEGATE_FORKED 18
 
+// This client's updates hold as many blocks of the store as they may at this time. Nothing was
+// changed; try again after two periods.
+#define TIDEGATE_THROTTLED 19
+
 // The version of this header.
 #define TIDEGATE_VERSION 256
 
@@ -630,7 +634,8 @@ int tidegate_store_get_many(const tidegate_store *store, tidegate_lookup *lookup
 //
 // TIDEGATE_VALUE_LENGTH: the value has more than TIDEGATE_VALUE_MAX bytes, or key and value
 // together more than TIDEGATE_ENTRY_MAX.
-// TIDEGATE_FULL: the store has no room for it.
+// TIDEGATE_FULL: the store has no room for it. TIDEGATE_THROTTLED: this client updates faster than
+// the store's free space allows.
 // TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
 // Others as for tidegate_store_get().
 int tidegate_store_put(const tidegate_store *store, tidegate_bytes key, tidegate_bytes value);

@@ -22,7 +22,7 @@
 
 namespace tidegate {
 
-/* How a call went: one of TIDEGATE_OK to TIDEGATE_FORKED. True if it went well. */
+/* How a call went: one of TIDEGATE_OK to TIDEGATE_THROTTLED. True if it went well. */
 class [[nodiscard]] Status {
 public:
     constexpr Status(int code) noexcept : code_(code) {}

@@ -55,6 +55,7 @@ __all__ = [
     "OtherVersion",
     "SimulationError",
     "Store",
+    "Throttled",
     "Unreachable",
     "VALUE_MAX",
     "ValueLength",
@@ -117,6 +118,10 @@ class Forked(Error):
     """The store was opened by the process that this one was forked from."""
 
 
+class Throttled(Error):
+    """This client's updates hold as many blocks as they may. Try again after two periods."""
+
+
 _ERRORS: dict[int, type[Error]] = {
     9: Unreachable,
     10: NotAdmitted,
@@ -128,6 +133,7 @@ _ERRORS: dict[int, type[Error]] = {
     16: Damaged,
     17: Late,
     18: Forked,
+    19: Throttled,
 }
 
 _TIMEOUT_MAX = 1_000_000_000

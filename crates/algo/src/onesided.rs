@@ -17,6 +17,7 @@
 //! # Mechanism
 //! [`engine`] holds the tokens of one client. [`monitor`] decides how many pool tokens there are.
 //! [`capacity`] learns Ω from period to period, and [`admission`] refuses what cannot be promised.
+//! [`blocks`] bounds the free blocks that a client of the node's key-value store may hold.
 //! Both sides read the clock themselves and derive what is due from the time that has passed,
 //! never from the number of times they read it.
 //!
@@ -27,6 +28,7 @@
 //! Bounds. Counts are below 2^26 per client and period, as the words that carry them are.
 
 pub mod admission;
+pub mod blocks;
 pub mod capacity;
 pub mod engine;
 pub mod monitor;

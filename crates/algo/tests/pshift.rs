@@ -408,25 +408,4 @@ proptest! {
             prop_assert_eq!(outcome.effective_capacity, best);
         }
     }
-
-    #[test]
-    fn limits_divide_what_is_left((capacities, rows) in problems(), factor in 0_u64..4) {
-        let mut solver = Solver::new(configuration(&capacities, &rows));
-        let reserved = solver.solve();
-        let limits: Vec<u64> = rows.iter().map(|(reservation, _)| reservation * factor).collect();
-        let mut above = Solver::new(solver.configuration().above_reservations(&limits));
-        let outcome = above.solve();
-        check(&mut above, outcome);
-        prop_assert!(reserved.effective_capacity + outcome.effective_capacity
-            <= capacities.iter().sum());
-        for (bucket, limit) in limits.iter().enumerate() {
-            let both = tokens(&solver, bucket).into_iter().zip(tokens(&above, bucket));
-            for ((own, extra), share) in both.zip(solver.configuration().row(bucket)) {
-                prop_assert!(own + extra <= share.demand);
-            }
-            let sum = |solver: &Solver| tokens(solver, bucket).iter().sum::<u32>();
-            let most = (*limit).max(u64::from(sum(&solver)));
-            prop_assert!(u64::from(sum(&solver) + sum(&above)) <= most);
-        }
-    }
 }

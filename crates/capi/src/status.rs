@@ -48,8 +48,11 @@ pub const TIDEGATE_DAMAGED: c_int = 16;
 pub const TIDEGATE_LATE: c_int = 17;
 /// The store was opened by the process that this one was forked from.
 pub const TIDEGATE_FORKED: c_int = 18;
+/// This client's updates hold as many blocks of the store as they may at this time. Nothing was
+/// changed; try again after two periods.
+pub const TIDEGATE_THROTTLED: c_int = 19;
 
-const NAMES: [&CStr; 19] = [
+const NAMES: [&CStr; 20] = [
     c"done",
     c"invalid argument",
     c"failure inside the library",
@@ -69,6 +72,7 @@ const NAMES: [&CStr; 19] = [
     c"store damaged",
     c"not done in time",
     c"store of another process",
+    c"too many updates for the free space",
 ];
 
 /// Why a call ends early: a status, and words about it.

@@ -12,7 +12,8 @@ use crate::layered::{Buffer, Bytes};
 use crate::status::{
     Problem, TIDEGATE_CONTENDED, TIDEGATE_DAMAGED, TIDEGATE_FORKED, TIDEGATE_FULL,
     TIDEGATE_KEY_LENGTH, TIDEGATE_LATE, TIDEGATE_NOT_ADMITTED, TIDEGATE_OK, TIDEGATE_OTHER_VERSION,
-    TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, TIDEGATE_UNREACHABLE, TIDEGATE_VALUE_LENGTH, guarded,
+    TIDEGATE_SYSTEM, TIDEGATE_THROTTLED, TIDEGATE_TOO_SMALL, TIDEGATE_UNREACHABLE,
+    TIDEGATE_VALUE_LENGTH, guarded,
 };
 
 /// Bytes of the longest key; the shortest has one.
@@ -95,6 +96,7 @@ fn problem(at: &str, error: &Error) -> Problem {
         Error::Store(_) | Error::Corrupt => TIDEGATE_DAMAGED,
         Error::Memory(_) => TIDEGATE_SYSTEM,
         Error::Full | Error::Crowded => TIDEGATE_FULL,
+        Error::Throttled => TIDEGATE_THROTTLED,
         Error::Contended => TIDEGATE_CONTENDED,
         Error::Late { .. } | Error::Operation(Refused::Busy) => TIDEGATE_LATE,
         Error::Forked => TIDEGATE_FORKED,
@@ -336,7 +338,8 @@ fn look_up_all(
 ///
 /// TIDEGATE_VALUE_LENGTH: the value has more than TIDEGATE_VALUE_MAX bytes, or key and value
 /// together more than TIDEGATE_ENTRY_MAX.
-/// TIDEGATE_FULL: the store has no room for it.
+/// TIDEGATE_FULL: the store has no room for it. TIDEGATE_THROTTLED: this client updates faster than
+/// the store's free space allows.
 /// TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
 /// Others as for tidegate_store_get().
 #[unsafe(no_mangle)]

@@ -357,7 +357,7 @@ const EMPTY: Info = Info { size: 0, generation: 0, reserved: 0, not_storage: 0, 
 
 #[test]
 fn every_status_has_a_name() {
-    for status in [-1, TIDEGATE_OK, TIDEGATE_FORKED, TIDEGATE_FORKED + 1] {
+    for status in [-1, TIDEGATE_OK, TIDEGATE_THROTTLED, TIDEGATE_THROTTLED + 1] {
         // SAFETY: never null, and constant.
         let text = unsafe { CStr::from_ptr(tidegate_strerror(status)) };
         assert!(!text.is_empty());

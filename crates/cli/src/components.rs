@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::thread;
 
+use tidegate_fabric::headroom::headroom;
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_fabric::tls::Guard;
@@ -12,11 +13,12 @@ use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Server;
 use tidegate_model::cluster::{self, DeviceModel, Store};
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Cluster, NodeId, Policy};
+use tidegate_model::{Cluster, NodeId, Policy};
 use tidegate_node as node;
 use tidegate_node::memory;
 
 use crate::guards::{Guards, directory, way};
+use crate::memory_demand::{MemoryDemand, volumes_at};
 use tidegate_console::address::resolved;
 use tidegate_console::failure::{Code, Failure};
 
@@ -38,6 +40,13 @@ impl Choice {
     /// Whether the node with this name is to run.
     pub(crate) fn has_node(&self, name: &str) -> bool {
         self.nodes && self.has(name)
+    }
+
+    /// The warning that the chosen components may use more memory than is left, if so. Data nodes
+    /// take their memory at the start, so this is evaluated before it.
+    pub(crate) fn memory_warning(&self, cluster: &Cluster) -> Option<String> {
+        let has_data_node = |name: &str| self.data_nodes && self.has(name);
+        MemoryDemand::of(cluster, |name| self.has_node(name), has_data_node).warning(headroom())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -257,7 +266,7 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
         Store::Device { path, size } => {
             node::StoreConfig::Device { path: base.join(path), size: *size }
         }
-        Store::Memory => node::StoreConfig::Memory { capacity: memory_size(cluster, id) },
+        Store::Memory => node::StoreConfig::Memory { capacity: volumes_at(cluster, id) },
         Store::Memcached(address) => {
             node::StoreConfig::Memcached { address: resolved(address, base)? }
         }
@@ -304,15 +313,6 @@ fn data_node_config(
         controller: context.controller(guard.as_ref()),
         guard: guard.map(|guard| guard.refusing(all_peer_names(cluster))),
     })
-}
-
-/// The memory that all volume parts at a node take together.
-fn memory_size(cluster: &Cluster, id: NodeId) -> Bytes {
-    let parts = cluster.volumes.iter().flat_map(|volume| {
-        let here = volume.nodes.iter().enumerate().filter(move |(_, node)| **node == id);
-        here.map(move |(part, _)| volume.layout().part_length(part as u32))
-    });
-    parts.fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 /// The names of a cluster's gateways, which nodes let in.

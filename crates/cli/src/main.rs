@@ -7,6 +7,7 @@ mod components;
 mod guards;
 mod health;
 mod inputs;
+mod memory_demand;
 mod private_controller;
 mod profiles;
 mod top;

@@ -1,6 +1,5 @@
 //! The parts of a cluster's volumes that lie on stores of this machine.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -9,6 +8,7 @@ use tidegate_model::cluster::{self, Geometry, Store};
 use tidegate_model::{Bytes, Cluster};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport, PartStore, VolumeError};
 
+use crate::memory_demand::is_far;
 use tidegate_console::failure::{Code, Failure};
 
 /// The folder of the state folder for labels of parts that their own file system takes no more.
@@ -187,14 +187,8 @@ fn path_of(node: &cluster::Node, base: &Path) -> Option<PathBuf> {
 /// Whether a node runs on another machine: it is reached over the network, and its store is not
 /// here. One that is reached otherwise is here, whether its store is or not.
 fn is_elsewhere(node: &cluster::Node, base: &Path) -> bool {
-    let is_far = match &node.address {
-        Some(cluster::Address::Tcp { host, .. }) => {
-            let is_loopback = host.parse().is_ok_and(|host: IpAddr| host.is_loopback());
-            !is_loopback && host != "localhost"
-        }
-        Some(cluster::Address::Unix(_)) | None => false,
-    };
-    is_far && path_of(node, base).is_some_and(|path| !path.exists())
+    node.address.as_ref().is_some_and(is_far)
+        && path_of(node, base).is_some_and(|path| !path.exists())
 }
 
 /// The failure of a command because of a fault of a volume.

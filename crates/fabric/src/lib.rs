@@ -15,6 +15,7 @@ pub mod clock;
 #[cfg(feature = "cluster")]
 pub mod controller;
 pub mod default_paths;
+pub mod headroom;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[allow(unsafe_code, reason = "the kernel writes credentials to memory")]

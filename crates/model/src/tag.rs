@@ -46,12 +46,6 @@ impl Class {
         CLASSES[self as usize].1
     }
 
-    /// The two priority bits of an NVMe command (NVMe base specification, weighted round robin
-    /// with urgent class: 00 urgent, 01 high, 10 medium, 11 low).
-    pub const fn nvme_priority(self) -> u8 {
-        self as u8
-    }
-
     /// The I/O priority of a request at a block device (`ioprio_set(2)`): best effort, with level 0
     /// for urgent, 2, 4 and 6. Without a priority the kernel takes level 4, as for medium.
     ///
@@ -80,18 +74,9 @@ impl Class {
         [46, 26, 18, 1][self as usize]
     }
 
-    /// The class of this code point; none if no class has it. Higher bits are ignored.
-    ///
-    /// ```
-    /// use tidegate_model::Class;
-    /// assert_eq!([46, 0].map(Class::from_dscp), [Some(Class::Urgent), None]);
-    /// ```
-    pub fn from_dscp(bits: u8) -> Option<Self> {
-        let found = CLASSES.iter().find(|(class, _)| class.dscp() == bits & 0x3f);
-        found.map(|(class, _)| *class)
-    }
-
-    /// The class that these two bits stand for; higher bits are ignored.
+    /// The class of the two priority bits of an NVMe command (NVMe base specification, weighted
+    /// round robin with urgent class: 00 urgent, 01 high, 10 medium, 11 low). Higher bits are
+    /// ignored.
     pub const fn from_nvme_priority(bits: u8) -> Self {
         CLASSES[(bits & 0b11) as usize].0
     }
@@ -245,8 +230,9 @@ mod tests {
     #[test]
     fn classes_survive_their_projections() {
         for (class, name) in CLASSES {
-            assert_eq!(Class::from_nvme_priority(class.nvme_priority()), class);
-            assert_eq!(Class::from_dscp(class.dscp()), Some(class));
+            assert_eq!(Class::from_nvme_priority(class as u8), class);
+            let same = CLASSES.iter().filter(|(other, _)| other.dscp() == class.dscp());
+            assert_eq!(same.count(), 1, "{name} has a code point of its own");
             assert_eq!(name.parse(), Ok(class));
         }
         assert!(Class::Urgent < Class::Low);

@@ -28,10 +28,21 @@
 //! earlier incarnation if a client returns it: a file beside the socket names that memory. Behind
 //! an RNIC only the node has it, so the memory ends with the node's process.
 
+/// Checks that so much memory is left, as far as the kernel reports: without it, the kernel would
+/// not refuse the memory but kill a process later.
+fn check_headroom(size: Bytes) -> Result<(), StartError> {
+    match headroom() {
+        Some(Headroom { bytes, bound }) if bytes < size => {
+            let error = io::Error::other(format!("{bound} has {bytes} left"));
+            Err(StartError::Memory { size, error })
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod damage_tests;
 mod endpoint;
-mod headroom;
 mod host;
 mod identity;
 mod inspector;
@@ -49,6 +60,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tidegate_fabric::clock::Clock;
+use tidegate_fabric::headroom::{Headroom, headroom};
 use tidegate_fabric::memory::verbs::RdmaError;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::stream::Way;

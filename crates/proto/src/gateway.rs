@@ -207,11 +207,6 @@ impl<F: Copy> Gateway<F> {
         lost
     }
 
-    /// How many split requests are out.
-    pub fn split_count(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
     /// A slot for a request of `count` sub-requests; returns the ticket of the first.
     fn split(&mut self, ticket: u64, count: u32) -> Result<u64, RequestRefusal> {
         if count > SUB_REQUESTS_MAX {

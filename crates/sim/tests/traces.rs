@@ -12,8 +12,8 @@ use std::fs;
 use folder::Folder;
 use tidegate_model::Class;
 use tidegate_sim::time::Picoseconds;
-use tidegate_sim::trace::{FORMATS, Format, Reader, Summary};
-use tidegate_sim::workload::WorkloadPlan;
+use tidegate_sim::trace::{FORMATS, Format, Reader, Record, Summary};
+use tidegate_sim::workload::{IoRequest, WorkloadPlan};
 
 const FOLDER: Folder = Folder("traces");
 
@@ -98,7 +98,8 @@ fn published_workloads() {
         let mut source = plan.source(1, 0);
         let mut summary = Summary::default();
         while let Some(request) = source.arrival() {
-            summary.add_request(&request);
+            let IoRequest { at, offset, bytes, operation, class: _ } = request;
+            summary.add(&Record { at, device: 0, operation, offset, bytes });
         }
         FOLDER.golden(name, &plan.name, &summary.table());
     }

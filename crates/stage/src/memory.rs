@@ -167,6 +167,12 @@ pub enum Error {
     /// Of a put: no block is free.
     #[error("the store is full; delete something, or give it more memory")]
     Full,
+    /// Of a put: this client holds as many blocks at rest as it may. Nothing has changed.
+    #[error(
+        "too many updates by this client for the store's free space; try again after two periods, \
+         or give the store more memory"
+    )]
+    Throttled,
     /// Of a put: there is no slot for this key, though there may be for others.
     #[error("the store has no place for this key; give it more memory")]
     Crowded,

@@ -246,29 +246,6 @@ impl Configuration {
         loads.iter().zip(&self.capacities).map(|(load, capacity)| load.min(capacity)).sum()
     }
 
-    /// The configuration in which what is left of capacities and demands is divided, after the
-    /// tokens of this one: up to `limits`, one for each bucket. Solving it gives the tokens for
-    /// requests above the reservation, up to the limit (§III-D: L-tokens). A limit below what a
-    /// bucket has already leaves it without any.
-    ///
-    /// # Panics
-    /// If there is not one limit for each bucket.
-    #[must_use]
-    pub fn above_reservations(&self, limits: &[u64]) -> Self {
-        assert_eq!(limits.len(), self.reservations.len(), "one limit for each bucket");
-        let mut rest = self.clone();
-        for share in &mut rest.shares {
-            let capacity = &mut rest.capacities[share.server as usize];
-            *capacity = capacity.saturating_sub(u64::from(share.tokens));
-            (share.demand, share.tokens) = (share.spare(), 0);
-        }
-        for (bucket, limit) in limits.iter().enumerate() {
-            let tokens: u64 = self.row(bucket).map(|share| u64::from(share.tokens)).sum();
-            rest.reservations[bucket] = limit.saturating_sub(tokens);
-        }
-        rest
-    }
-
     /// Where a bucket's shares are among [`Self::shares`].
     ///
     /// # Panics

@@ -3,5 +3,6 @@
 
 mod admission;
 mod balance;
+mod blocks;
 mod capacity;
 mod pool;

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tidegate_algo::allocation::admission::{self, AdmissionRefusal, Shortage, Unkept};
 use tidegate_fabric::default_paths::default_state;
+use tidegate_fabric::headroom::headroom;
 use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{GateKind, Infeasible, Whole};
 use tidegate_model::{Bytes, Iops, Policy, Span};
 
 use crate::calibrate::CalibrationSettings;
 use crate::inputs::{Inputs, Named, duration};
+use crate::memory_demand::MemoryDemand;
 use crate::volumes::{self, VolumeFaults};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
@@ -24,7 +26,8 @@ use tidegate_console::text_file::Reader;
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
 /// With a cluster, also check the cluster, and whether its nodes can keep the policy's promises;
-/// promises that data nodes could not keep are a warning. The parts of volumes that were created on
+/// promises that data nodes could not keep are a warning, and so are components that may use more
+/// memory than this machine has left. The parts of volumes that were created on
 /// this machine are checked, too, also while their nodes run: a part that is missing, foreign or
 /// mismatched is a fault. Exits with 0 for a policy that can be applied, 1 if a volume has a fault,
 /// 3 for an invalid policy and 4 for one that promises more than the capacity.
@@ -396,6 +399,8 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
     warnings.extend(cluster.into_iter().flat_map(ClusterFile::doubts));
     let cluster = cluster.map(|file| &file.cluster);
     warnings.extend(admission::all_warnings(&file.policy, cluster));
+    let memory = cluster.map(MemoryDemand::of_this_machine);
+    warnings.extend(memory.and_then(|demand| demand.warning(headroom())));
     warnings
 }
 

@@ -280,7 +280,7 @@ fn lead(
     // The daemon is queried as by any operator.
     let begin = move |http| {
         let mut led = first_questions(&plan.socket, policy, first)?;
-        led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster));
+        led.warn_of(plan.cluster.as_ref().map(|file| &file.cluster), &plan.choice);
         let components = plan.start()?;
         announce(&ready(&led, &plan, http, components.as_ref()));
         Ok::<_, Ended>(components)
@@ -303,13 +303,17 @@ fn survive_file_size_limit() -> io::Result<()> {
 
 /// Runs parts of a cluster whose controller is elsewhere.
 fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(), Failure> {
-    if plan.cluster.is_none() {
+    let cluster = plan.cluster.as_ref().map(|file| &file.cluster);
+    if cluster.is_none() {
         let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
     }
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
     raise_descriptor_limit();
+    if let Some(warning) = cluster.and_then(|it| plan.choice.memory_warning(it)) {
+        tracing::warn!(warning, "memory may run out");
+    }
     let components = plan.start()?.map(Arc::new);
     let reasons = |components: &Arc<Components>| {
         let components = components.clone();
@@ -435,9 +439,10 @@ impl Led {
         format!("policy revision {} with {tenants} from {source}", policy.revision)
     }
 
-    /// Adds warnings about nodes that any user reaches, and about classes that nodes ignore.
-    fn warn_of(&mut self, cluster: Option<&Cluster>) {
+    /// Adds warnings about nodes that any user reaches, classes that nodes ignore, and memory.
+    fn warn_of(&mut self, cluster: Option<&Cluster>, choice: &Choice) {
         let Some(cluster) = cluster else { return };
+        self.doubts.extend(choice.memory_warning(cluster));
         self.doubts.extend(access::exposed_nodes(cluster));
         let policy = self.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
         let classes = policy.map(|policy| admission::unobserved_classes(&policy, cluster));

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tidegate_fabric::default_paths::default_state;
-use tidegate_model::Bytes;
-use tidegate_model::cluster::{self, Cluster, Uuid};
+use tidegate_fabric::headroom::headroom;
+use tidegate_model::cluster::{self, Cluster, Store, Uuid};
+use tidegate_model::{Bytes, NodeId};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport};
 
+use crate::memory_demand::MemoryDemand;
 use crate::volumes::{expect_in_place, failure, parts};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
@@ -116,15 +118,15 @@ type Meant = (cluster::Volume, Vec<PartPlan>);
 impl StoreSelection {
     /// The named volumes, or all.
     fn meant(&self, names: &[String]) -> Result<Vec<Meant>, Failure> {
-        self.chosen(names, |_, _, _| Ok(()))
+        self.chosen(names, |_, _, _| Ok(())).map(|(_, meant)| meant)
     }
 
-    /// The same, once `is_well` has found nothing wrong with the parts of any.
+    /// The same, with the cluster, once `is_well` has found nothing wrong with the parts of any.
     fn chosen(
         &self,
         names: &[String],
         is_well: impl Fn(&Cluster, &Path, &[PartPlan]) -> Result<(), Failure>,
-    ) -> Result<Vec<Meant>, Failure> {
+    ) -> Result<(Cluster, Vec<Meant>), Failure> {
         let file = ClusterFile::read(&self.cluster, Reader::Daemon)?;
         let cluster = &file.cluster;
         let base = self.state.clone().unwrap_or_else(default_state);
@@ -145,7 +147,25 @@ impl StoreSelection {
             is_well(cluster, &base, &parts)?;
             Ok((volume.clone(), parts))
         };
-        chosen.map(with_parts).collect()
+        let meant = chosen.map(with_parts).collect::<Result<_, Failure>>()?;
+        Ok((file.cluster, meant))
+    }
+
+    /// The warning for volumes that nodes keep in memory, if the nodes here may use more memory
+    /// than is left.
+    fn memory_warning(&self, cluster: &Cluster, meant: &[Meant]) -> Option<String> {
+        let is_in_memory = |node: &NodeId| {
+            let node = cluster.node(*node).filter(|node| node.store == Store::Memory);
+            node.is_some_and(|node| self.node.is_empty() || self.node.contains(&node.name))
+        };
+        if !meant.iter().flat_map(|(volume, _)| &volume.nodes).any(is_in_memory) {
+            return None;
+        }
+        let demand = match self.node.as_slice() {
+            [] => MemoryDemand::of_this_machine(cluster),
+            names => MemoryDemand::of(cluster, |name| names.iter().any(|it| it == name), |_| false),
+        };
+        demand.warning(headroom())
     }
 }
 
@@ -153,12 +173,12 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
         VolumeCommand::Create { selection, volumes, adopt, uuid, reserve } => {
             let creation = Creation { adopt, uuid, reserve };
-            create(
-                &selection.chosen(&volumes, expect_in_place)?,
-                &selection.node,
-                creation,
-                common,
-            )?;
+            let (cluster, meant) = selection.chosen(&volumes, expect_in_place)?;
+            create(&meant, &selection.node, creation, common)?;
+            if let Some(warning) = selection.memory_warning(&cluster, &meant) {
+                let text = format!("warning: {warning}\n");
+                print_answer(common, json!({ "warning": warning }), &text)?;
+            }
         }
         VolumeCommand::Resize { selection, volume, size, generation } => {
             for (volume, parts) in selection.meant(&[volume])? {

@@ -181,6 +181,33 @@ fn a_promise_is_admitted_against_its_own_resource() {
     insta::assert_snapshot!(transcripts);
 }
 
+/// No machine has the memory, so the numbers of this one do not matter.
+#[test]
+fn more_memory_than_there_is_is_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
+    let policy = "[[tenant]]\nname = \"oltp\"\n";
+    fs::write(folder.join("fits.toml"), policy).unwrap();
+    let large = THREE_HUNDRED.replace("1GiB", "4PiB").replace("8MiB", "8TiB");
+    fs::write(folder.join("cluster.toml"), large).unwrap();
+    for arguments in [
+        &["check", "--cluster", "cluster.toml"][..],
+        &["check", "--cluster", "cluster.toml", "--json"],
+        &["volume", "create", "cluster.toml", "--state", "state"],
+        &["volume", "create", "cluster.toml", "--state", "state", "--json"],
+    ] {
+        let output = tidegate(folder).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let expected = "node a and data node m may together use 4.01 PiB of memory, and this ";
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+        assert!(text.contains(" left: the kernel kills processes once none is left"), "{text}");
+    }
+    fs::write(folder.join("cluster.toml"), THREE_HUNDRED.replace("1GiB", "1MiB")).unwrap();
+    let output = tidegate(folder).args(["check", "--cluster", "cluster.toml"]).output().unwrap();
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("kernel"), "9 MiB are left");
+}
+
 const GREEDY: &str = "[[tenant]]\nname = \"oltp\"\nreservation = \"50k iops\"\n\n\
                       [[tenant]]\nname = \"backup\"\nreservation = \"15k iops\"\n";
 

@@ -5,7 +5,7 @@
 //! in at most [`MISSES`] percent of the time misses it.
 
 use serde_json::{Map, Value, json};
-use tidegate_model::{Rate, Span};
+use tidegate_model::Rate;
 
 use super::DemoOutcome;
 use super::paper::{ClaimSource, LIVE};
@@ -148,8 +148,14 @@ fn promises(score: &Score) -> Value {
         json!(tenant.promise_kept.lowest_permille.map(percent))
     }));
     measured.extend(each(score, "counted_seconds", |tenant| {
-        json!(seconds(tenant.promise_kept.counted * Span::SECOND.0 / 4))
+        json!(score.time.seconds(tenant.promise_kept.counted))
     }));
+    let time = score.time;
+    for (name, windows) in
+        [("kept", time.kept), ("counted", time.counted), ("disturbed", time.disturbed)]
+    {
+        measured.insert(format!("{name}_seconds"), time.seconds(windows).into());
+    }
     measured.into()
 }
 

@@ -43,6 +43,7 @@ pub(crate) mod fio;
 pub(crate) mod haechi;
 pub(crate) mod kept;
 mod live;
+mod live_verdict;
 pub(crate) mod loop_device;
 pub(crate) mod machine;
 pub(crate) mod moments;
@@ -72,6 +73,7 @@ use disk::Disk;
 use files::Files;
 use fio::{Amount, FioWork};
 use live::{Form, Live};
+use live_verdict::LiveVerdict;
 use machine::Machine;
 use plan::{BLOCK, ExperimentPlan, Mib};
 use recording::{Control, Recording};
@@ -138,15 +140,18 @@ pub(crate) struct DemoOutcome {
 }
 
 impl DemoOutcome {
-    /// Whether Tidegate kept every promise.
+    /// Whether Tidegate kept every promise, and the run can tell.
     pub(crate) fn is_kept(&self) -> bool {
-        self.score(Control::Tidegate).is_some_and(Score::are_promises_kept)
+        let score = self.score(Control::Tidegate);
+        score.is_some_and(|score| score.verdict() == LiveVerdict::Kept)
     }
 
-    /// Why promises were missed through no fault of Tidegate's, if that is so.
+    /// Why the run proves nothing, if that is so: other load disturbed it, or promises were missed
+    /// through no fault of Tidegate's.
     pub(crate) fn excuse(&self) -> Option<String> {
-        let disturbance = self.score(Control::Tidegate)?.disturbance();
-        disturbance.or_else(|| {
+        let score = self.score(Control::Tidegate)?;
+        let unproven = score.disturbance().or_else(|| score.unseen());
+        unproven.or_else(|| {
             let bare = self.score(Control::None)?.budget_used;
             let (share, low) = (summary::share(bare), summary::lowest(bare));
             (!bare.is_kept()).then(|| {

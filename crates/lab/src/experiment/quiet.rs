@@ -74,7 +74,7 @@ impl Quiet {
 
     /// Why the run says nothing, if it says nothing.
     pub(crate) fn disturbance(&self) -> Option<String> {
-        disturbance(self.disturbed(), self.waits.len())
+        disturbance(self.disturbed(), self.waits.len(), 1)
     }
 
     fn disturbed(&self) -> usize {
@@ -92,9 +92,11 @@ impl Quiet {
     }
 }
 
-/// Why a run says nothing in which so many of all seconds were disturbed, if it says nothing.
-pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
+/// Why a run says nothing in which so many of all seconds were disturbed, if it says nothing. Or of
+/// all windows of a second, of which so many begin per second.
+pub(crate) fn disturbance(disturbed: usize, all: usize, per_second: usize) -> Option<String> {
     (disturbed * ONE_IN > all).then(|| {
+        let [disturbed, all] = [disturbed, all].map(|windows| windows.div_ceil(per_second));
         format!(
             "{disturbed} of {all} seconds were disturbed, in which other programs had processors \
              for more than {WAIT_MAX}, or the disk stood still: run it again"

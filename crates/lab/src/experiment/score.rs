@@ -4,8 +4,9 @@
 use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
+use super::live_verdict::{CountedTime, LiveVerdict};
 use super::plan::{ExperimentPlan, KEPT_PERMILLE};
-use super::quiet::{WAIT_MAX, disturbance};
+use super::quiet::WAIT_MAX;
 use super::recording::{Recording, SAMPLE_INTERVAL, Window, per_second, seconds};
 
 /// Windows that counted, and those in which a level was reached.
@@ -17,10 +18,15 @@ pub(crate) struct WindowCounts {
     pub(crate) lowest_permille: Option<u64>,
 }
 
+/// Thousandths of the wanted rate.
+fn permille(reached: Rate, wanted: Rate) -> u64 {
+    reached.0.saturating_mul(1000) / wanted.0.max(1)
+}
+
 impl WindowCounts {
     /// Counts a window. Returns whether it is the lowest so far.
     fn take(&mut self, reached: Rate, wanted: Rate) -> bool {
-        let permille = reached.0.saturating_mul(1000) / wanted.0.max(1);
+        let permille = permille(reached, wanted);
         self.counted += 1;
         self.kept += u64::from(permille >= KEPT_PERMILLE);
         let is_lowest = self.lowest_permille.is_none_or(|low| permille < low);
@@ -85,9 +91,9 @@ pub(crate) struct Score {
     pub(crate) used_permille: u64,
     /// From the first start to the last end.
     pub(crate) took: Span,
-    /// Windows in which rates were settled, and how many of them were left out as disturbed.
-    pub(crate) windows: usize,
-    pub(crate) disturbed: usize,
+    /// Windows in which rates were settled, those that were disturbed, and those in which some
+    /// tenant wanted its promise. It was kept if each tenant that wanted it had it.
+    pub(crate) time: CountedTime,
 }
 
 /// A disk that took longer for a small read that nobody limits stood still. This takes as much from
@@ -104,14 +110,18 @@ fn is_disturbed(recording: &Recording, window: Window) -> bool {
 impl Score {
     pub(crate) fn new(plan: &ExperimentPlan, recording: &Recording) -> Self {
         let settled = || recording.windows().filter(|window| recording.is_settled(*window));
-        let windows = settled().count();
+        let all = settled().count() as u64;
         let quiet = settled().filter(|window| !is_disturbed(recording, *window));
         let mut settled: Vec<Window> = quiet.collect();
-        let disturbed = windows - settled.len();
-        if disturbance(disturbed, windows).is_some() {
+        let disturbed = all - settled.len() as u64;
+        let begin_per_second = Span::SECOND.0 / SAMPLE_INTERVAL.0;
+        let time =
+            CountedTime { all, disturbed, counted: 0, kept: 0, per_second: begin_per_second };
+        if time.disturbance().is_some() {
             // Too few are left to say anything: all of them are shown.
             settled = recording.windows().filter(|one| recording.is_settled(*one)).collect();
         }
+        let time = with_promises(recording, &settled, time);
         let tenants = 0..recording.courses.len();
         let tenant_scores =
             tenants.clone().map(|tenant| tenant_score(recording, tenant, &settled)).collect();
@@ -125,20 +135,43 @@ impl Score {
         let took = recording.took();
         let read: u64 = recording.courses.iter().map(|course| course.reported_bytes).sum();
         let used_permille = per_second(read, took).0.saturating_mul(1000) / plan.budget.0.max(1);
-        Self { tenant_scores, budget_used, used_permille, took, windows, disturbed }
+        Self { tenant_scores, budget_used, used_permille, took, time }
     }
 
     /// Why the set-up says nothing, if too much of it was disturbed.
     pub(crate) fn disturbance(&self) -> Option<String> {
-        // A window begins every quarter of a second.
-        disturbance(self.disturbed.div_ceil(4), self.windows.div_ceil(4))
+        self.time.disturbance()
+    }
+
+    /// That no second counts of some tenant, if so.
+    pub(crate) fn unseen(&self) -> Option<String> {
+        (self.verdict() == LiveVerdict::Disturbed)
+            .then(|| "tenants came and went too fast for any second to count".to_owned())
     }
 
     /// Whether every tenant had its promise whenever it counted, and for each it did at some time.
-    pub(crate) fn are_promises_kept(&self) -> bool {
-        let is_kept = |windows: WindowCounts| windows.counted > 0 && windows.is_kept();
-        self.tenant_scores.iter().all(|tenant_score| is_kept(tenant_score.promise_kept))
+    pub(crate) fn verdict(&self) -> LiveVerdict {
+        let promises = self.tenant_scores.iter().map(|tenant_score| {
+            let WindowCounts { kept, counted, .. } = tenant_score.promise_kept;
+            LiveVerdict::of_promise(kept, counted)
+        });
+        LiveVerdict::of_run(self.time, promises)
     }
+}
+
+/// The windows in which tenants wanted their promises, and all of them had them.
+fn with_promises(recording: &Recording, settled: &[Window], time: CountedTime) -> CountedTime {
+    settled.iter().fold(time, |time, window| {
+        let wanting = (0..).zip(&recording.courses);
+        let wanting = wanting.filter(|(tenant, _)| recording.has_demand(*tenant, *window));
+        let mut reached = wanting.map(|(tenant, course)| {
+            permille(recording.rate(tenant, *window), course.promise) >= KEPT_PERMILLE
+        });
+        let Some(first) = reached.next() else { return time };
+        let is_kept = reached.all(|is_kept| is_kept) && first;
+        let (counted, kept) = (time.counted + 1, time.kept + u64::from(is_kept));
+        CountedTime { counted, kept, ..time }
+    })
 }
 
 fn tenant_score(recording: &Recording, tenant: usize, settled: &[Window]) -> TenantScore {
@@ -182,6 +215,9 @@ pub(crate) struct Numbers {
     budget_used_percent_of_seconds: Option<f64>,
     budget_used_lowest_percent: Option<f64>,
     promises_kept: bool,
+    counted_seconds: f64,
+    kept_seconds: f64,
+    disturbed_seconds: f64,
     disturbed_percent: f64,
     tenants: Vec<TenantNumbers>,
 }
@@ -224,8 +260,11 @@ impl From<&Score> for Numbers {
             budget_used_percent: percent(score.used_permille),
             budget_used_percent_of_seconds: score.budget_used.kept_permille().map(percent),
             budget_used_lowest_percent: score.budget_used.lowest_permille.map(percent),
-            promises_kept: score.are_promises_kept(),
-            disturbed_percent: score.disturbed as f64 * 100.0 / score.windows.max(1) as f64,
+            promises_kept: score.verdict() == LiveVerdict::Kept,
+            counted_seconds: score.time.seconds(score.time.counted),
+            kept_seconds: score.time.seconds(score.time.kept),
+            disturbed_seconds: score.time.seconds(score.time.disturbed),
+            disturbed_percent: score.time.disturbed as f64 * 100.0 / score.time.all.max(1) as f64,
             tenants: tenants.collect(),
         }
     }
@@ -253,7 +292,7 @@ mod tests {
     #[test]
     fn without_control_the_large_promises_are_missed_while_all_run() {
         let score = score(Control::None);
-        assert!(!score.are_promises_kept());
+        assert_eq!(score.verdict(), LiveVerdict::Missed);
         let with_all: Vec<_> = score
             .tenant_scores
             .iter()
@@ -278,7 +317,9 @@ mod tests {
     fn tidegate_keeps_promises_and_wastes_nothing() {
         let score = score(Control::Tidegate);
         assert_eq!(kept(&score), [Some(1000); 4]);
-        assert!(score.are_promises_kept() && score.budget_used.is_kept());
+        assert_eq!(score.verdict(), LiveVerdict::Kept);
+        assert!(score.budget_used.is_kept());
+        assert!(score.time.counted > 40 && score.time.kept == score.time.counted);
         assert!(score.took.as_seconds() < 25.5, "{}", score.took);
         assert!(score.tenant_scores.iter().all(|tenant_score| tenant_score.with_all.counted > 20));
     }
@@ -296,6 +337,7 @@ mod tests {
         let kept = score.tenant_scores[3].promise_kept;
         assert_eq!((kept.counted - kept.kept, kept.lowest_permille), (4, Some(750)));
         assert_eq!(kept.missed(), Span::SECOND);
-        assert!(!score.are_promises_kept());
+        assert_eq!(score.time.counted - score.time.kept, 4);
+        assert_eq!(score.verdict(), LiveVerdict::Missed);
     }
 }

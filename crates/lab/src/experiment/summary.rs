@@ -4,6 +4,7 @@ use tidegate_model::Span;
 
 use super::DemoOutcome;
 use super::live::format_seconds;
+use super::live_verdict::LiveVerdict;
 use super::plan::Mib;
 use super::recording::{Control, Recording};
 use super::score::{Circumstances, Score, TenantScore, WindowCounts};
@@ -108,12 +109,14 @@ pub(crate) fn sentence(score: &Score) -> String {
             format!("{} for {missed} (down to {down}{})", tenant.name, excuse(tenant.then))
         })
         .collect();
-    if !missed.is_empty() {
-        format!("promises were missed: {}", missed.join(", "))
-    } else if score.are_promises_kept() {
-        "every tenant had its promise in every second that counts".into()
-    } else {
-        "nothing can be said: tenants came and went too fast for any second to count".into()
+    match (score.verdict(), score.disturbance().or_else(|| score.unseen())) {
+        (LiveVerdict::Kept, _) => format!("every tenant had its promise: {}", score.time),
+        (LiveVerdict::Missed, _) => {
+            format!("promises were missed: {}; all were {}", missed.join(", "), score.time)
+        }
+        (LiveVerdict::Disturbed, why) => {
+            format!("there is no verdict: {}", why.unwrap_or_default())
+        }
     }
 }
 
@@ -168,12 +171,11 @@ mod tests {
                            I4       350 MiB/s   100 %    100 %   345 MiB/s   350 MiB/s  14.5 s
                            all     the budget   100 %   99.9 %   99 % used              25.3 s
         ");
-        assert_eq!(
-            sentence(&results[2].1),
-            "every tenant had its promise in every second that counts"
-        );
+        let kept = sentence(&results[2].1);
+        assert!(kept.starts_with("every tenant had its promise: kept in "), "{kept}");
+        assert!(kept.ends_with(" seconds that count, 0 disturbed"), "{kept}");
         insta::assert_snapshot!(
-            sentence(&results[0].1),
+            sentence(&results[0].1).split(';').next().unwrap_or_default(),
             @"promises were missed: I3 for 4.5 s (down to 85.3 %), I4 for 4.5 s (down to 73.1 %)"
         );
         let ms = |ms| Span(ms * Span::MILLISECOND.0);

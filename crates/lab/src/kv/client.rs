@@ -39,6 +39,9 @@ pub(super) struct ClientWork {
 /// by the clock of the process that reads it.
 const ROW: Span = Span(Span::SECOND.0 / 10 * 9);
 
+/// The wait before throttled puts are tried again. Chosen by hand, below the rest of a block.
+const REFILL: Span = Span(50 * Span::MILLISECOND.0);
+
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key:            ";
     key[8..].copy_from_slice(&number.to_be_bytes());
@@ -70,6 +73,9 @@ struct KvClient {
     tasks: Vec<Task>,
     idle: Vec<usize>,
     outcomes: Vec<OperationOutcome>,
+    /// Keys whose puts were throttled while the store is being filled.
+    throttled: Vec<u64>,
+    is_filling: bool,
     row: ReportRow,
     latency: Histogram<u64>,
     /// When the row began, and what the engine had counted then.
@@ -136,6 +142,8 @@ impl KvClient {
             tasks: vec![Task::default(); window],
             idle: (0..window).rev().collect(),
             outcomes: Vec::with_capacity(window),
+            throttled: Vec::new(),
+            is_filling: false,
             row: ReportRow::new(),
             latency: histogram(),
             begun: Time::ZERO,
@@ -150,7 +158,9 @@ impl KvClient {
 
     fn run(mut self) -> Result<(), Error> {
         if self.work.fills {
+            self.is_filling = true;
             self.fill()?;
+            self.is_filling = false;
         }
         send(&ClientLine::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
@@ -191,6 +201,32 @@ impl KvClient {
             self.goes_on(Time::MAX)?;
             if self.row.full > 0 {
                 return Err(Error::Full);
+            }
+        }
+        self.fill_throttled()
+    }
+
+    /// Puts the keys again that had a value and whose puts were throttled.
+    fn fill_throttled(&mut self) -> Result<(), Error> {
+        while !self.throttled.is_empty() || self.connection.outstanding() > 0 {
+            while let Some(number) = self.throttled.pop() {
+                match self.put(number) {
+                    Err(Refused::Busy) => {
+                        self.throttled.push(number);
+                        break;
+                    }
+                    begun => begun?,
+                }
+            }
+            while self.connection.outstanding() > 0 {
+                self.goes_on(Time::MAX)?;
+            }
+            if !self.throttled.is_empty() {
+                // Blocks rest for two periods; an attempt costs one operation.
+                let until = self.connection.now().after(REFILL);
+                while self.connection.now() < until {
+                    self.goes_on(until)?;
+                }
             }
         }
         Ok(())
@@ -275,6 +311,12 @@ impl KvClient {
             Answer::Stored | Answer::Deleted => {}
             Answer::Missing => self.row.missing += 1,
             Answer::Full | Answer::Crowded => self.row.full += 1,
+            Answer::Throttled => {
+                self.row.throttled += 1;
+                if self.is_filling {
+                    self.throttled.push(task.key);
+                }
+            }
             Answer::Contended => self.row.contended += 1,
             Answer::Corrupt => self.row.wrong += 1,
         }

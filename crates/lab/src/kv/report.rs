@@ -41,6 +41,8 @@ pub(crate) struct ReportRow {
     pub(super) missing: u64,
     /// Puts that found no room.
     pub(super) full: u64,
+    /// Puts beyond the bound on the blocks that a client holds.
+    pub(super) throttled: u64,
     /// Those that were given up because others changed the same key again and again.
     pub(super) contended: u64,
     /// Periods that have ended, and those in which what was reserved was done.
@@ -75,6 +77,7 @@ impl ReportRow {
             wrong: 0,
             missing: 0,
             full: 0,
+            throttled: 0,
             contended: 0,
             periods: 0,
             kept: 0,
@@ -101,6 +104,7 @@ impl ReportRow {
         self.wrong += other.wrong;
         self.missing += other.missing;
         self.full += other.full;
+        self.throttled += other.throttled;
         self.contended += other.contended;
         self.periods += other.periods;
         self.kept += other.kept;
@@ -142,6 +146,7 @@ pub(super) struct KvReport {
     wrong: u64,
     missing: u64,
     full: u64,
+    throttled: u64,
     contended: u64,
     periods: u64,
     periods_kept: u64,
@@ -170,6 +175,7 @@ impl Sum {
         sum.wrong += row.wrong;
         sum.missing += row.missing;
         sum.full += row.full;
+        sum.throttled += row.throttled;
         sum.contended += row.contended;
         sum.periods += row.periods;
         sum.kept += row.kept;
@@ -203,6 +209,7 @@ impl Sum {
             wrong: row.wrong,
             missing: row.missing,
             full: row.full,
+            throttled: row.throttled,
             contended: row.contended,
             periods: row.periods,
             periods_kept: row.kept,
@@ -248,6 +255,7 @@ impl KvReport {
         note(self.moves, "moved");
         note(self.missing, "missing");
         note(self.full, "without room");
+        note(self.throttled, "throttled");
         note(self.contended, "contended");
         note(self.wrong, "WRONG");
         line

@@ -41,11 +41,10 @@ use tidegate_onesided::session_slots::{self, SlotDenied};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::session::version::VersionMismatch;
 
-use super::StartError;
-use super::headroom;
 use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
+use super::{StartError, check_headroom};
 use crate::mutex::lock;
 use remake::RemadeStore;
 
@@ -484,7 +483,7 @@ fn tenant<'a>(
 }
 
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
-    headroom::check(node.memory)?;
+    check_headroom(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))

@@ -8,12 +8,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use tidegate_algo::onesided::blocks::BlockThreshold;
 use tidegate_model::{SessionSlot, Span, Time};
 
 use self::pool::{PoolRequest, TASKS_MAX};
 use self::task::{Task, TaskKind};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
-use super::layout::{Layout, LayoutError};
+use super::layout::{HOLDERS, Layout, LayoutError};
 use super::locations::Locations;
 use super::slot::IndexSlot;
 use super::supply::Supply;
@@ -45,8 +46,9 @@ pub struct ClientSettings {
     /// not swept.
     pub session_slot: Option<SessionSlot>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
-    /// client that overwrites N values in that time needs N blocks beside those with values. With
-    /// less rest, readers may have to read twice.
+    /// client that overwrites N values in that time needs N blocks beside those with values, and
+    /// may hold only some of the free ones ([`tidegate_algo::onesided::blocks`]). With less rest,
+    /// readers may have to read twice.
     pub rest: Span,
 }
 
@@ -97,6 +99,10 @@ pub enum Answer {
     /// Of a put: no block is free. Blocks that deletes and puts have freed come back after their
     /// rest to the client that freed them, and to other clients when the store was swept.
     Full,
+    /// Of a put: the client holds as many blocks without a value as it may while so few are free,
+    /// and all of them rest. Nothing has changed; the oldest has rested after [`ClientSettings`]'s
+    /// `rest` at the latest.
+    Throttled,
     /// Of a put: both buckets of the key are full.
     Crowded,
     /// Others were faster each of many times. Nothing has changed.
@@ -123,6 +129,7 @@ pub struct Client<F> {
     session_slot: Option<SessionSlot>,
     locations: Locations,
     supply: Supply,
+    threshold: BlockThreshold,
     tasks: Vec<Task>,
     /// Tasks that do nothing, and buffers that hold nothing.
     idle: Vec<u32>,
@@ -158,6 +165,7 @@ impl<F: RemoteMemory> Client<F> {
             session_slot,
             locations: Locations::new(locations),
             supply: Supply::new(rest, extent, outstanding),
+            threshold: BlockThreshold::new(layout.blocks(), HOLDERS),
             tasks: (0..outstanding).map(|_| Task::default()).collect(),
             idle: (0..outstanding).rev().collect(),
             buffers: (0..remote.buffers()).rev().collect(),
@@ -194,7 +202,9 @@ impl<F: RemoteMemory> Client<F> {
         let task = &mut self.tasks[at as usize];
         task.lines = block::lines(key.len(), value.len());
         block::fill(self.remote.buffer_mut(task.written), key, value);
-        let spare = if self.is_known() { self.supply.take(self.now) } else { None };
+        // Puts that wait are served first: otherwise new ones could take every rested block.
+        let is_next = self.is_known() && self.waiting.is_empty();
+        let spare = if is_next { self.supply.take(self.now) } else { None };
         match spare {
             Some(spare) => self.start_put(at, spare),
             None => self.waiting.push_back(at),

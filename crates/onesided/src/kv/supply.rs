@@ -9,6 +9,10 @@
 //! Blocks that a client has and does not use are swept in time, as those of a client that died. So
 //! the client notes for each block the *round* since which it has it; in a later round it has to
 //! keep the block first.
+//!
+//! A client that gave up blocks counts them for two more rounds, the time that a sweep takes to
+//! return them to the pool. Otherwise a client could take blocks anew before its last ones are
+//! free, again and again.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -57,6 +61,8 @@ pub(super) struct Supply {
     /// Blocks that no reader has seen.
     spare: Vec<Spare>,
     round: u64,
+    /// Blocks given up in this round, and in the one before.
+    given_up: [u32; 2],
     /// How many to take from the pool the next time, and at most.
     extent: u32,
     extent_max: u32,
@@ -69,6 +75,7 @@ impl Supply {
             resting: VecDeque::with_capacity(outstanding as usize),
             spare: Vec::with_capacity((extent_max + outstanding) as usize),
             round: 0,
+            given_up: [0; 2],
             extent: 1,
             extent_max,
         }
@@ -83,7 +90,20 @@ impl Supply {
     /// round than is known, which changes nothing: the client may have announced the later round,
     /// and a sweep may have its blocks of the earlier one.
     pub(super) fn learn(&mut self, round: u64) {
-        self.round = self.round.max(round);
+        let [last, _] = self.given_up;
+        self.given_up = match round.saturating_sub(self.round) {
+            0 => return,
+            1 => [0, last],
+            _ => [0; 2],
+        };
+        self.round = round;
+    }
+
+    /// How many blocks the client has that no key has and no put is writing, with those that it
+    /// gave up and that a sweep has still to return.
+    pub(super) fn held(&self) -> usize {
+        let given_up = self.given_up.iter().map(|count| *count as usize);
+        self.resting.len() + self.spare.len() + given_up.sum::<usize>()
     }
 
     /// A block to write to, which is to be kept first if it is of another round.
@@ -108,8 +128,11 @@ impl Supply {
     /// Gives up all blocks of other rounds: one was swept, so others have been, and what has not
     /// will be.
     pub(super) fn forget_old(&mut self) {
+        let before = self.resting.len() + self.spare.len();
         self.spare.retain(|spare| spare.round == self.round);
         self.resting.retain(|(_, spare)| spare.round == self.round);
+        let dropped = before - self.resting.len() - self.spare.len();
+        self.given_up[0] += u32::try_from(dropped).unwrap_or(u32::MAX);
     }
 
     /// How many blocks to take from the pool, for so many puts that wait.

@@ -9,6 +9,7 @@ use tidegate_onesided::kv::{Area, Layout};
 
 #[allow(unreachable_pub, reason = "an example in the documentation includes it, too")]
 mod double;
+mod greedy;
 mod histories;
 mod store;
 mod sweeps;

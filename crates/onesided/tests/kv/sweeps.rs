@@ -21,6 +21,8 @@ fn value(number: u32) -> Vec<u8> {
 struct Player {
     session_slot: SessionSlot,
     client: Client<Double>,
+    /// Puts that found no block.
+    refused: u32,
 }
 
 /// A store, its clients, and the sweep.
@@ -63,6 +65,10 @@ impl SweepSim {
     }
 
     fn come(&mut self, session_slot: SessionSlot, seed: u64) {
+        self.come_with_rest(session_slot, seed, Span(3));
+    }
+
+    fn come_with_rest(&mut self, session_slot: SessionSlot, seed: u64, rest: Span) {
         if self.players.iter().any(|player| player.session_slot == session_slot) {
             return;
         }
@@ -74,10 +80,10 @@ impl SweepSim {
             locations: 16,
             extent: 4,
             session_slot: Some(session_slot),
-            rest: Span(3),
+            rest,
         };
         let client = Client::new(remote, self.layout, settings).unwrap();
-        self.players.push(Player { session_slot, client });
+        self.players.push(Player { session_slot, client, refused: 0 });
     }
 
     fn begin(&mut self, at: usize, key: u8, act: u8) {
@@ -102,6 +108,7 @@ impl SweepSim {
         let (client, mut outcomes) = (&mut self.players[at].client, Vec::new());
         client.poll(Time(self.now), &mut outcomes).unwrap();
         for outcome in outcomes {
+            let client = &mut self.players[at].client;
             match outcome.answer {
                 Answer::Found(found) => {
                     let bytes = client.value(&found);
@@ -112,6 +119,7 @@ impl SweepSim {
                     client.release(found);
                 }
                 Answer::Corrupt => panic!("two have written the same block"),
+                Answer::Full | Answer::Throttled => self.players[at].refused += 1,
                 _ => {}
             }
         }
@@ -314,6 +322,35 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
         }
         assert_eq!(taken(), expected);
     }
+}
+
+/// Three clients update one key each without end, in a store that is swept as a data node does it:
+/// while less than a quarter is free. A fourth client updates now and then.
+#[test]
+fn greedy_clients_never_keep_another_one_from_a_block() {
+    let mut sim = SweepSim::new(64, 7);
+    sim.enough = 16;
+    for slot in 0..4 {
+        sim.come_with_rest(SessionSlot(slot), u64::from(slot), Span(4_000));
+    }
+    for round in 0..6_000 {
+        for greedy in 0..3 {
+            if sim.players[greedy].client.outstanding() == 0 {
+                sim.begin(greedy, greedy as u8, 2);
+            }
+            sim.go(greedy, round);
+        }
+        if round % 300 == 299 {
+            sim.begin(3, 9, 2);
+        }
+        sim.go(3, round);
+        sim.go_sweeping(round);
+        sim.check();
+    }
+    let refused: Vec<u32> = sim.players.iter().map(|player| player.refused).collect();
+    assert_eq!(refused[3], 0, "{refused:?}");
+    assert!(refused[..3].iter().all(|refused| *refused > 0), "all are greedy: {refused:?}");
+    assert!(sim.swept > 16, "{}", sim.swept);
 }
 
 /// The sweep looks for no blocks as long as there are enough.

@@ -171,6 +171,8 @@ pub(crate) fn set_up_own_ring<T>(call: impl FnOnce() -> T) -> T {
 const WIDE: u32 = 1 << 10;
 /// `IOSQE_FIXED_FILE`: the descriptor is the number of a registered file.
 const FIXED: u8 = 1;
+/// `IOSQE_CQE_SKIP_SUCCESS`: the request has a completion only if it fails.
+const SKIP_SUCCESS: u8 = 1 << 6;
 /// `IORING_OP_SPLICE`, and the same flag for its source.
 const SPLICE: u8 = 30;
 const SOURCE_FIXED: u32 = 1 << 31;
@@ -186,6 +188,12 @@ impl RingEntry {
     /// The number that the program gave to the request.
     fn key(&self) -> u64 {
         u64::from(self.user_data[0]) | u64::from(self.user_data[1]) << 32
+    }
+
+    /// Whether the request has a completion in any case. Others cannot be followed: they would stay
+    /// in flight for ever.
+    fn has_completion(&self) -> bool {
+        self.flags & SKIP_SUCCESS == 0
     }
 
     /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
@@ -272,7 +280,8 @@ pub(crate) unsafe fn charge_io_uring_submit(
         }
     }
     let is_probed = |request: RingRequest| is_probed(stage, ring.descriptor, request);
-    let probed = entries().filter(|entry| entry.entry().is_some_and(is_probed));
+    let probed =
+        entries().filter(|entry| entry.has_completion() && entry.entry().is_some_and(is_probed));
     completions::begin(stage, CompletionRing::Ring(ring), probed.map(RingEntry::key));
     // SAFETY: as the caller promises.
     unsafe { completions::wait_for_ring(ring, wanted, call) }
@@ -433,6 +442,10 @@ mod tests {
         assert_eq!(entry.entry(), Some(write));
         entry.flags = FIXED;
         assert_eq!(entry.entry().map(|entry| entry.file), Some(RingFile::Registered(5)));
+        assert!(entry.has_completion());
+        entry.flags = SKIP_SUCCESS | FIXED;
+        assert!(entry.entry().is_some() && !entry.has_completion(), "charged, and not followed");
+        entry.flags = FIXED;
         let vectors = [iovec { iov_base: std::ptr::null_mut(), iov_len: 100 }; 2];
         (entry.address, entry.length) = (vectors.as_ptr().expose_provenance() as u64, 2);
         for (opcode, operation) in [

@@ -40,7 +40,7 @@ fn the_first_fault_in_request_order_is_reported() {
         let answers = order.map(|index| gateway.on_answer(tickets[index], outcomes[index]));
         assert_eq!(answers, [None, None, Some(Answer { ticket: 9, outcome: Err('b') })]);
     }
-    assert_eq!((gateway.slots.len(), gateway.split_count()), (1, 0));
+    assert_eq!((gateway.slots.len(), gateway.free.len()), (1, 1), "no split request is out");
 }
 
 #[test]
@@ -200,7 +200,7 @@ proptest! {
             world.answer(0, Ok(()));
         }
         prop_assert!(world.requests.is_empty());
-        prop_assert_eq!(world.gateway.split_count(), 0);
+        prop_assert_eq!(world.gateway.slots.len(), world.gateway.free.len());
     }
 
     #[test]

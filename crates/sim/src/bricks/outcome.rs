@@ -78,11 +78,6 @@ impl DsfqReport {
         (all.requests > 0).then(|| Span(all.took_ns / all.requests).as_seconds())
     }
 
-    /// The longest time that a request of a stream waited for the disks.
-    pub fn longest_wait(&self, stream: usize, brick: Option<usize>) -> Span {
-        Span(self.all(stream, brick).wait_most_ns)
-    }
-
     fn all(&self, stream: usize, brick: Option<usize>) -> SampleCell {
         let cells = (0..self.samples.len()).map(|sample| self.cell(sample, stream, brick));
         cells.fold(SampleCell::default(), |sum, cell| sum.and(&cell))

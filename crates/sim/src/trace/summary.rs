@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::{Bytes, Operation};
 
 use super::Record;
-use crate::io_request::IoRequest;
 use crate::time::Picoseconds;
 
 /// Devices that are distinguished; of more, only that there are more.
@@ -52,12 +51,6 @@ impl Summary {
         }
         self.end = self.end.max(offset.0.saturating_add(bytes.0));
         self.last = self.last.max(at);
-    }
-
-    /// One more, of a workload.
-    pub fn add_request(&mut self, request: &IoRequest) {
-        let IoRequest { at, offset, bytes, operation, class: _ } = *request;
-        self.add(&Record { at, device: 0, operation, offset, bytes });
     }
 
     /// How many there are.

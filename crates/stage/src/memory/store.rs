@@ -275,6 +275,7 @@ impl Drop for Store {
 fn plain(answer: Answer) -> Result<Answer, Error> {
     match answer {
         Answer::Full => Err(Error::Full),
+        Answer::Throttled => Err(Error::Throttled),
         Answer::Crowded => Err(Error::Crowded),
         Answer::Contended => Err(Error::Contended),
         Answer::Corrupt => Err(Error::Corrupt),

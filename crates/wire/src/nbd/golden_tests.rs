@@ -309,16 +309,16 @@ fn a_request_is_read_field_by_field() {
     let mut bytes = request(1, 1, 0x1122_3344_5566_7788, 5);
     bytes.extend(b"helloREST");
     let mut rest = &bytes[..];
-    let read = parser().next_request(&mut rest).unwrap().unwrap();
+    let read = parser().next_admitted(&mut rest, |_| true).unwrap().unwrap();
     let Request { cookie, command, flags, offset, length, payload } = read;
     assert_eq!((cookie, command, flags), (0x0102_0304_0506_0708, 1, 1));
     assert_eq!((offset, length), (0x1122_3344_5566_7788, 5));
     assert_eq!((&payload[..], rest), (&b"hello"[..], &b"REST"[..]));
-    let end = |bytes: &[u8]| parser().next_request(&mut &bytes[..]).unwrap_err();
+    let end = |bytes: &[u8]| parser().next_admitted(&mut &bytes[..], |_| true).unwrap_err();
     assert_eq!(end(&[0x20; 28]), RequestError::Magic(0x2020_2020));
     assert_eq!(end(&request(1, 0, 0, (32 << 20) + 1)), RequestError::TooLong((32 << 20) + 1));
     let longest = request(1, 0, 0, 32 << 20);
-    assert!(parser().next_request(&mut &longest[..]).unwrap().is_none(), "no data yet");
+    assert!(parser().next_admitted(&mut &longest[..], |_| true).unwrap().is_none(), "no data yet");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn the_data_of_a_request_is_what_it_reads_or_writes() {
 fn a_large_write_takes_up_memory_as_it_arrives() {
     let length = (32 << 20) - 5;
     let mut parser = parser();
-    assert!(parser.next_request(&mut &request(1, 0, 0, length)[..]).unwrap().is_none());
+    assert!(parser.next_admitted(&mut &request(1, 0, 0, length)[..], |_| true).unwrap().is_none());
     assert_eq!(parser.reserved(), length as usize, "all of it was admitted");
     let mut lengths = Vec::new();
     let mut sent = 0_u8;
@@ -353,7 +353,7 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
         sent += 1;
         // Bytes behind the write are left.
         let mut bytes = &chunk[..];
-        if let Some(whole) = parser.next_request(&mut bytes).unwrap() {
+        if let Some(whole) = parser.next_admitted(&mut bytes, |_| true).unwrap() {
             assert_eq!(bytes.len(), 43 * chunk.len() - length as usize);
             break whole;
         }
@@ -408,7 +408,7 @@ fn every_command_is_admitted_or_refused() {
         let bytes = request(command, flags, offset, length);
         let payload = vec![0; if command == 1 { length as usize } else { 0 }];
         let head = request(if command == 1 { 0 } else { command }, flags, offset, length);
-        let read = parser().next_request(&mut &head[..]).unwrap().unwrap();
+        let read = parser().next_admitted(&mut &head[..], |_| true).unwrap().unwrap();
         assert_eq!(bytes.len(), head.len());
         negotiated.admit(&Request { command, payload, ..read }).map_err(|refusal| refusal.errno)
     };

@@ -72,7 +72,7 @@ fn receive(chunks: &[&[u8]], direct: bool) -> Received {
             bytes = &bytes[count..];
         }
         loop {
-            match parser.next_request(&mut bytes) {
+            match parser.next_admitted(&mut bytes, |_| true) {
                 Ok(Some(Request { cookie, command, flags, offset, length, payload })) => {
                     requests.push((cookie, command, flags, offset, length, payload.to_vec()));
                 }

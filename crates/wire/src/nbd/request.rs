@@ -59,10 +59,10 @@ pub enum RequestError {
 /// use tidegate_wire::nbd::RequestParser;
 /// let mut parser = RequestParser::new(|length| vec![0; length]);
 /// let mut bytes = &b"\x25\x60\x95\x13\0\0\0\x01COOKIE\0\x07\0\0\0\0\0\0\x10\0\0\0\0\x05hel"[..];
-/// assert!(parser.next_request(&mut bytes)?.is_none());
+/// assert!(parser.next_admitted(&mut bytes, |_| true)?.is_none());
 /// parser.unfilled()[..2].copy_from_slice(b"lo");
 /// parser.advance(2);
-/// let write = parser.next_request(&mut bytes)?.expect("all of it has arrived");
+/// let write = parser.next_admitted(&mut bytes, |_| true)?.expect("all of it has arrived");
 /// assert_eq!((write.command, write.offset, &write.payload[..]), (1, 4096, &b"hello"[..]));
 /// # Ok::<_, tidegate_wire::nbd::RequestError>(())
 /// ```
@@ -87,19 +87,11 @@ impl<B: Default + DerefMut<Target = [u8]>> RequestParser<B> {
         Self { allocate, header, held: 0, write: None, pending: None }
     }
 
-    /// Takes the next request from the front of `bytes`. Returns none if the request is incomplete;
-    /// `bytes` is empty then.
-    ///
-    /// # Errors
-    /// If the client violates the protocol: close the connection.
-    pub fn next_request(&mut self, bytes: &mut &[u8]) -> Result<Option<Request<B>>, RequestError> {
-        self.next_admitted(bytes, |_| true)
-    }
-
-    /// Takes the next request if `admits` accepts its [`Request::data_length`]. `admits` is called
-    /// once the header has arrived and before memory is allocated. If it returns false, the request
-    /// [is pending](Self::is_pending), `bytes` keeps all bytes behind the header, and the next call
-    /// asks again.
+    /// Takes the next request from the front of `bytes` if `admits` accepts its
+    /// [`Request::data_length`]. `admits` is called once the header has arrived and before memory
+    /// is allocated. If it returns false, the request [is pending](Self::is_pending), `bytes` keeps
+    /// all bytes behind the header, and the next call asks again. Returns none also if the request
+    /// is incomplete; `bytes` is empty then.
     ///
     /// # Errors
     /// If the client violates the protocol: close the connection.

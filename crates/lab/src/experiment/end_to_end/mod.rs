@@ -33,11 +33,12 @@ mod score;
 mod series;
 mod testbed;
 
+use super::live_verdict::LiveVerdict;
 use super::machine;
 use super::quiet::{PriorityBoost, QuietProbe};
 use loads::RunningLoad;
 use plan::{ACTS, Act, DemoLoad};
-use score::{ActRecording, ActScore, ActVerdict, SETTLING_SECONDS};
+use score::{ActRecording, ActScore, SETTLING_SECONDS};
 use testbed::Testbed;
 
 /// How often loads are asked for what they have done.
@@ -79,14 +80,14 @@ impl EndToEndOutcome {
 
     /// Whether every promise was kept with everything on, if that was run.
     pub(crate) fn is_kept(&self) -> bool {
-        self.everything().is_none_or(|score| score.verdict() == ActVerdict::Kept)
+        self.everything().is_none_or(|score| score.verdict() == LiveVerdict::Kept)
     }
 
     /// Why that act proves nothing, if the machine was too busy.
     pub(crate) fn excuse(&self) -> Option<String> {
         let score = self.everything()?;
         let unseen = || "a promise had no second that counts".to_owned();
-        (score.verdict() == ActVerdict::Disturbed)
+        (score.verdict() == LiveVerdict::Disturbed)
             .then(|| score.disturbance.clone().unwrap_or_else(unseen))
     }
 

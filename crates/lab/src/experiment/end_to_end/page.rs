@@ -3,8 +3,9 @@
 
 use super::plan::{PROMISES, Resource, TenantPromise, Unit};
 use super::report;
-use super::score::{ActRecording, ActScore, ActVerdict};
+use super::score::{ActRecording, ActScore};
 use super::series::Amount;
+use crate::experiment::live_verdict::LiveVerdict;
 use crate::experiment::page::{Html, HtmlPage, HtmlRow};
 use crate::experiment::plot::{Panel, Series, draw};
 
@@ -47,11 +48,11 @@ fn table(page: &mut HtmlPage, results: &[(ActRecording, ActScore)]) {
     for (recording, score) in results {
         for (number, one) in score.promises.iter().enumerate() {
             let is_reported = score.disturbance.is_none();
-            let verdict = if is_reported { one.verdict() } else { ActVerdict::Disturbed };
+            let verdict = if is_reported { one.verdict() } else { LiveVerdict::Disturbed };
             let class = match verdict {
-                ActVerdict::Kept => "good",
-                ActVerdict::Missed => "bad",
-                ActVerdict::Disturbed => "",
+                LiveVerdict::Kept => "good",
+                LiveVerdict::Missed => "bad",
+                LiveVerdict::Disturbed => "",
             };
             let title = if number == 0 { recording.act.title } else { "" };
             let cells = vec![
@@ -60,8 +61,8 @@ fn table(page: &mut HtmlPage, results: &[(ActRecording, ActScore)]) {
                 one.promise.resource.name().into(),
                 report::promised(recording, one.promise).into(),
                 report::had(one).into(),
-                format!("{} of {} s", one.kept, one.counted).into(),
-                format!("{} s", one.disturbed).into(),
+                format!("{} of {} s", one.time.kept, one.time.counted).into(),
+                format!("{} s", one.time.disturbed).into(),
                 report::p99(one).into(),
                 Html::element("span", class, verdict.name()),
             ];

@@ -7,7 +7,8 @@ use tidegate_console::output::{Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
 use super::plan::{Gate, Resource, TenantPromise, Unit};
-use super::score::{ActRecording, ActScore, ActVerdict, PromiseScore};
+use super::score::{ActRecording, ActScore, PromiseScore};
+use crate::experiment::live_verdict::{CountedTime, LiveVerdict};
 
 /// A rate in the promise's unit, for people.
 pub(super) fn rate(promise: &TenantPromise, per_second: f64) -> String {
@@ -33,11 +34,11 @@ pub(super) fn had(score: &PromiseScore) -> String {
     rates(score.promise, score.had.into_iter().flatten())
 }
 
-pub(super) fn tone(verdict: ActVerdict) -> Tone {
+pub(super) fn tone(verdict: LiveVerdict) -> Tone {
     match verdict {
-        ActVerdict::Kept => Tone::Good,
-        ActVerdict::Missed => Tone::Bad,
-        ActVerdict::Disturbed => Tone::Warn,
+        LiveVerdict::Kept => Tone::Good,
+        LiveVerdict::Missed => Tone::Bad,
+        LiveVerdict::Disturbed => Tone::Warn,
     }
 }
 
@@ -63,8 +64,11 @@ pub(super) fn line(recording: &ActRecording, score: &ActScore) -> String {
     let title = recording.act.title;
     match (&score.disturbance, missed(score)) {
         (Some(why), _) => format!("{title}: no verdict: {why}"),
+        (None, _) if score.verdict() == LiveVerdict::Disturbed => {
+            format!("{title}: no verdict: a promise had no second that counts")
+        }
         (None, missed) if missed.is_empty() => {
-            format!("{title}: {}", score.verdict().name())
+            format!("{title}: every promise was {}", score.time)
         }
         (None, missed) => format!("{title}: missed: {missed}"),
     }
@@ -73,14 +77,9 @@ pub(super) fn line(recording: &ActRecording, score: &ActScore) -> String {
 /// The promises that an act missed.
 fn missed(score: &ActScore) -> String {
     let one = |score: &PromiseScore| {
-        let PromiseScore { promise, counted, kept, .. } = score;
+        let PromiseScore { promise, time, .. } = score;
         let unit = if promise.unit == Unit::Operations { "" } else { " (bytes)" };
-        format!(
-            "{} on {}{unit} in {} of {counted} s",
-            promise.tenant,
-            promise.resource.name(),
-            counted - kept
-        )
+        format!("{} on {}{unit} {time}", promise.tenant, promise.resource.name())
     };
     score.missed().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -92,9 +91,10 @@ pub(super) fn table(results: &[(ActRecording, ActScore)], paint: Paint) -> Strin
     table = table.left("VERDICT");
     for (recording, score) in results {
         for (number, promise_score) in score.promises.iter().enumerate() {
-            let PromiseScore { promise, counted, kept, disturbed, .. } = promise_score;
+            let PromiseScore { promise, time, .. } = promise_score;
+            let CountedTime { kept, counted, disturbed, .. } = time;
             let verdict = match score.disturbance {
-                Some(_) => ActVerdict::Disturbed,
+                Some(_) => LiveVerdict::Disturbed,
                 None => promise_score.verdict(),
             };
             let title = if number == 0 { recording.act.title } else { "" };
@@ -136,9 +136,9 @@ pub(super) fn sentences(results: &[(ActRecording, ActScore)]) -> Vec<String> {
         let gate: Gate = recording.act.without?;
         let name = gate.name();
         Some(match score.verdict() {
-            ActVerdict::Disturbed => format!("{name} off: this machine was too busy to tell."),
-            ActVerdict::Missed => format!("{name} off: missed {}.", missed(score)),
-            ActVerdict::Kept => {
+            LiveVerdict::Disturbed => format!("{name} off: this machine was too busy to tell."),
+            LiveVerdict::Missed => format!("{name} off: missed {}.", missed(score)),
+            LiveVerdict::Kept => {
                 let slower = everything.and_then(|(_, with)| slower(with, score));
                 let slower = slower.unwrap_or_default();
                 format!("{name} off: no promise is missed here{slower}; {}.", gate.purpose())
@@ -176,7 +176,7 @@ pub(super) fn rows(recording: &ActRecording, score: &ActScore) -> Vec<Value> {
         let index = Resource::ALL.iter().position(|resource| *resource == promise.resource);
         let used = index.and_then(|index| score.used_permille.get(index));
         let verdict =
-            if score.disturbance.is_some() { ActVerdict::Disturbed } else { one.verdict() };
+            if score.disturbance.is_some() { LiveVerdict::Disturbed } else { one.verdict() };
         let had: Vec<f64> = one.had.into_iter().flatten().map(f64::round).collect();
         json!({
             "demo": "end-to-end",
@@ -188,9 +188,9 @@ pub(super) fn rows(recording: &ActRecording, score: &ActScore) -> Vec<Value> {
             format!("promised_{key}"): promise.rates[..phases],
             format!("had_{key}"): had,
             "lowest_percent_of_promise": one.lowest_permille.map(|low| low as f64 / 10.0),
-            "counted_seconds": one.counted,
-            "kept_seconds": one.kept,
-            "disturbed_seconds": one.disturbed,
+            "counted_seconds": one.time.counted,
+            "kept_seconds": one.time.kept,
+            "disturbed_seconds": one.time.disturbed,
             "p99_ms": one.p99_ms,
             "resource_used_percent": used.map(|used| *used as f64 / 10.0),
             "verdict": verdict.name(),
@@ -223,9 +223,12 @@ mod tests {
         let text = sentences(&both).concat();
         let slower = "but 99 of 100 requests of web take up to 30 ms instead of 10 ms; it tells";
         assert!(text.contains(slower), "{text}");
-        score.promises[0].kept -= 2;
+        score.promises[0].time.kept -= 2;
         let text = sentences(&[(recording, score)]).concat();
-        assert_eq!(text, "stage off: missed db on files in 2 of 8 s.");
+        assert_eq!(
+            text,
+            "stage off: missed db on files kept in 6 of 8 seconds that count, 0 disturbed."
+        );
         assert_eq!(sentences(&[result(EVERYTHING)]), Vec::<String>::new());
     }
 

@@ -3,8 +3,8 @@
 
 use super::plan::{Act, PROMISES, Resource, TenantPromise, Unit};
 use super::series::{Amount, LoadSeries};
+use crate::experiment::live_verdict::{CountedTime, LiveVerdict};
 use crate::experiment::plan::KEPT_PERMILLE;
-use crate::experiment::quiet::disturbance;
 
 /// Seconds after the beginning, and after a change of the policy, in which nothing counts.
 pub(super) const SETTLING_SECONDS: u64 = 2;
@@ -27,34 +27,13 @@ pub(super) struct ActRecording {
 #[derive(Clone, Debug)]
 pub(super) struct PromiseScore {
     pub(super) promise: &'static TenantPromise,
-    /// Seconds that count, and those of them in which it was kept.
-    pub(super) counted: u64,
-    pub(super) kept: u64,
-    /// Seconds that do not count, because the machine was busy.
-    pub(super) disturbed: u64,
+    /// Its seconds.
+    pub(super) time: CountedTime,
     /// The least that the tenant was served in a second that counts, in thousandths.
     pub(super) lowest_permille: Option<u64>,
     /// Its service per second before and after the change, in the promise's unit.
     pub(super) had: [Option<f64>; 2],
     pub(super) p99_ms: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ActVerdict {
-    Kept,
-    Missed,
-    /// The machine was too busy to tell.
-    Disturbed,
-}
-
-impl ActVerdict {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Missed => "missed",
-            Self::Disturbed => "disturbed",
-        }
-    }
 }
 
 /// How an act did.
@@ -65,6 +44,8 @@ pub(super) struct ActScore {
     pub(super) used_permille: Vec<u64>,
     /// Why the act has no verdict, if it has none.
     pub(super) disturbance: Option<String>,
+    /// The seconds of the act, as they count for the promise of which the fewest count.
+    pub(super) time: CountedTime,
 }
 
 impl ActRecording {
@@ -108,11 +89,16 @@ impl ActScore {
     pub(super) fn new(recording: &ActRecording) -> Self {
         let settled = recording.quiet.iter().skip(SETTLING_SECONDS as usize);
         let (all, busy) = (settled.clone().count(), settled.filter(|quiet| !**quiet).count());
-        let disturbance = disturbance(busy, all);
+        let [all, disturbed] = [all, busy].map(|seconds| seconds as u64);
+        let time = CountedTime { all, disturbed, counted: 0, kept: 0, per_second: 1 };
+        let disturbance = time.disturbance();
         // If too few are left to say anything, all of them are shown.
         let shows_all = disturbance.is_some();
-        let promises =
-            PROMISES.iter().map(|promise| promise_score(recording, promise, shows_all)).collect();
+        let promises = PROMISES.iter().map(|promise| promise_score(recording, promise, shows_all));
+        let promises: Vec<PromiseScore> = promises.collect();
+        let fewest = promises.iter().map(|score| score.time).min_by_key(|time| time.counted);
+        let (counted, kept) = fewest.map_or((0, 0), |time| (time.counted, time.kept));
+        let time = CountedTime { counted, kept, ..time };
         let (from_ms, to_ms) = (
             recording.from_ms + SETTLING_SECONDS * 1_000,
             recording.from_ms + recording.seconds * 1_000,
@@ -124,32 +110,22 @@ impl ActScore {
             (sum * 1e3 / most).round() as u64
         };
         let used_permille = Resource::ALL.iter().map(used).collect();
-        Self { promises, used_permille, disturbance }
+        Self { promises, used_permille, disturbance, time }
     }
 
-    pub(super) fn verdict(&self) -> ActVerdict {
-        let is = |verdict| move |score: &PromiseScore| score.verdict() == verdict;
-        match () {
-            () if self.disturbance.is_some() => ActVerdict::Disturbed,
-            () if self.promises.iter().any(is(ActVerdict::Missed)) => ActVerdict::Missed,
-            () if self.promises.iter().any(is(ActVerdict::Disturbed)) => ActVerdict::Disturbed,
-            () => ActVerdict::Kept,
-        }
+    pub(super) fn verdict(&self) -> LiveVerdict {
+        LiveVerdict::of_run(self.time, self.promises.iter().map(PromiseScore::verdict))
     }
 
     /// Promises that were missed in some second.
     pub(super) fn missed(&self) -> impl Iterator<Item = &PromiseScore> {
-        self.promises.iter().filter(|score| score.verdict() == ActVerdict::Missed)
+        self.promises.iter().filter(|score| score.verdict() == LiveVerdict::Missed)
     }
 }
 
 impl PromiseScore {
-    pub(super) fn verdict(&self) -> ActVerdict {
-        match self.counted {
-            0 => ActVerdict::Disturbed,
-            counted if counted == self.kept => ActVerdict::Kept,
-            _ => ActVerdict::Missed,
-        }
+    pub(super) fn verdict(&self) -> LiveVerdict {
+        LiveVerdict::of_promise(self.time.kept, self.time.counted)
     }
 }
 
@@ -161,9 +137,7 @@ fn promise_score(
     let series = recording.series_of(promise);
     let mut score = PromiseScore {
         promise,
-        counted: 0,
-        kept: 0,
-        disturbed: 0,
+        time: CountedTime { all: 0, disturbed: 0, counted: 0, kept: 0, per_second: 1 },
         lowest_permille: None,
         had: [None; 2],
         p99_ms: series.and_then(|series| series.p99_ms),
@@ -174,8 +148,9 @@ fn promise_score(
         if recording.settles(window) {
             continue;
         }
+        score.time.all += 1;
         if !recording.is_quiet(window) {
-            score.disturbed += 1;
+            score.time.disturbed += 1;
             if !shows_all {
                 continue;
             }
@@ -184,8 +159,8 @@ fn promise_score(
         let promised = recording.promised(promise, window);
         // Rounded, for fio rounds its rates.
         let permille = (rate * 1e3 / promised as f64).round() as u64;
-        score.counted += 1;
-        score.kept += u64::from(permille >= KEPT_PERMILLE);
+        score.time.counted += 1;
+        score.time.kept += u64::from(permille >= KEPT_PERMILLE);
         score.lowest_permille =
             Some(score.lowest_permille.map_or(permille, |low| low.min(permille)));
         rates[recording.phase(window)].push(rate);
@@ -226,9 +201,11 @@ pub(super) mod tests {
     #[test]
     fn a_steady_act_keeps_every_promise_also_across_a_change() {
         let score = ActScore::new(&steady(&ACTS[EVERYTHING], 20));
-        assert_eq!(score.verdict(), ActVerdict::Kept, "{score:?}");
+        assert_eq!(score.verdict(), LiveVerdict::Kept, "{score:?}");
         // Two seconds at the beginning, and two after the change.
-        assert!(score.promises.iter().all(|score| (score.counted, score.kept) == (16, 16)));
+        assert!(
+            score.promises.iter().all(|score| (score.time.counted, score.time.kept) == (16, 16))
+        );
         assert_eq!(score.promises[0].had.map(|rate| rate.unwrap().round()), [180.0, 240.0]);
         // The database and its backup, on files that can do 300: about 210 + 250.
         assert!((1_500..1_560).contains(&score.used_permille[0]), "{:?}", score.used_permille);
@@ -244,32 +221,35 @@ pub(super) mod tests {
             }
         }
         let score = ActScore::new(&recording);
-        assert_eq!(score.verdict(), ActVerdict::Missed);
+        assert_eq!(score.verdict(), LiveVerdict::Missed);
         let missed: Vec<_> = score.missed().collect();
         assert_eq!(missed.len(), 1);
-        assert_eq!((missed[0].counted - missed[0].kept, missed[0].lowest_permille), (1, Some(960)));
+        let lost = missed[0].time.counted - missed[0].time.kept;
+        assert_eq!((lost, missed[0].lowest_permille), (1, Some(960)));
         // Not if the machine had no processor for us then.
         recording.quiet[5] = false;
         let score = ActScore::new(&recording);
-        assert_eq!(score.verdict(), ActVerdict::Kept);
-        assert_eq!((score.promises[0].counted, score.promises[0].disturbed), (7, 1));
+        assert_eq!(score.verdict(), LiveVerdict::Kept);
+        let time = score.promises[0].time;
+        assert_eq!(time.to_string(), "kept in 7 of 7 seconds that count, 1 disturbed");
+        assert_eq!(score.time, time);
     }
 
     #[test]
     fn a_busy_machine_gives_no_verdict() {
         let mut recording = steady(&ACTS[0], 12);
         recording.quiet[4..6].fill(false);
-        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Kept, "two of ten");
+        assert_eq!(ActScore::new(&recording).verdict(), LiveVerdict::Kept, "two of ten");
         recording.quiet[6] = false;
-        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Disturbed, "three of ten");
+        assert_eq!(ActScore::new(&recording).verdict(), LiveVerdict::Disturbed, "three of ten");
     }
 
     #[test]
     fn a_load_without_an_account_keeps_nothing() {
         let mut recording = steady(&ACTS[0], 10);
         database(&mut recording).amounts.clear();
-        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Missed);
+        assert_eq!(ActScore::new(&recording).verdict(), LiveVerdict::Missed);
         recording.series.clear();
-        assert_eq!(ActScore::new(&recording).verdict(), ActVerdict::Disturbed);
+        assert_eq!(ActScore::new(&recording).verdict(), LiveVerdict::Disturbed);
     }
 }

@@ -162,7 +162,7 @@ fn claim(
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
     let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
     let numbers = with_periods(measured, SLOWED, periods, late);
-    let disturbed = quiet::disturbance(periods[0] - periods[1], periods[0]);
+    let disturbed = quiet::disturbance(periods[0] - periods[1], periods[0], 1);
     let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
     let seed = runs.first().map(|run| run.live.outcome.seed);
     let source = ClaimSource { paper: "haechi", figure, world: LIVE, seed, seconds };

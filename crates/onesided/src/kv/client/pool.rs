@@ -5,6 +5,10 @@
 //! word that counts the blocks taken. The slots are read before the swap, and stay as they were
 //! until a client takes them. So they were read right if the swap succeeds.
 //!
+//! How many blocks a client takes depends on how many it holds and how many are free
+//! ([`tidegate_algo::onesided::blocks`]). A client at its threshold takes none: its waiting puts
+//! go on as its puts under way end, and fail as throttled once no put is under way.
+//!
 //! A client that writes reads the round once per rest, which costs one operation. Nothing that
 //! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
 //! The pool's words include the round, and a read of these words may show an earlier round than a
@@ -49,6 +53,10 @@ enum PoolStep {
         taken: u64,
         count: u32,
     },
+    /// None: the client has as many blocks as it may, and so many puts are writing.
+    AtThreshold {
+        writing: usize,
+    },
 }
 
 /// A client's request to the pool, and its word in the census.
@@ -76,11 +84,18 @@ impl<F: RemoteMemory> Client<F> {
         self.session_slot.is_none() || self.pool_request.announced.is_some()
     }
 
+    /// How many puts have a block.
+    fn writing(&self) -> usize {
+        self.tasks.iter().filter(|task| task.spare.is_some()).count()
+    }
+
     /// Begins waiting tasks, as far as there are blocks for them; requests more from the store.
     pub(super) fn serve_waiting(&mut self) {
-        if self.pool_request.step != PoolStep::Nothing {
-            return;
-        }
+        let writing_before = match self.pool_request.step {
+            PoolStep::Nothing => None,
+            PoolStep::AtThreshold { writing } => Some(writing),
+            _ => return,
+        };
         while let Some(at) = self.waiting.front().copied().filter(|_| self.is_known()) {
             if self.tasks[at as usize].kind == TaskKind::Delete {
                 self.start_delete(at);
@@ -91,6 +106,11 @@ impl<F: RemoteMemory> Client<F> {
             }
             self.waiting.pop_front();
         }
+        // A put that has ended may have left its block to its key, so that fewer are held.
+        if writing_before.is_some_and(|before| self.writing() >= before) {
+            return;
+        }
+        self.pool_request.step = PoolStep::Nothing;
         if !self.waiting.is_empty() {
             self.pool_request.step = PoolStep::Words;
             self.read_pool(self.layout.pool(), 0, POOL_WORDS);
@@ -169,19 +189,21 @@ impl<F: RemoteMemory> Client<F> {
         self.learn(round);
         self.pool_request.step = PoolStep::Nothing;
         let puts = self.waiting.iter().filter(|at| self.tasks[**at as usize].kind == TaskKind::Put);
-        let wanted = u64::from(self.supply.extent(puts.count()));
+        let wanted = self.supply.extent(puts.count());
         let blocks = u64::from(self.layout.blocks());
-        let count = given.saturating_add(blocks).saturating_sub(taken).min(wanted) as u32;
+        let free = given.saturating_add(blocks).saturating_sub(taken).min(blocks) as u32;
         if self.tasks[at as usize].kind == TaskKind::Delete {
             return;
         }
+        let writing = self.writing();
+        let held = u32::try_from(self.supply.held() + writing).unwrap_or(u32::MAX);
+        let count = self.threshold.grant(held, free, wanted);
         if count == 0 {
-            while let Some(at) = self.waiting.pop_front() {
-                match self.tasks[at as usize].kind {
-                    TaskKind::Delete => self.start_delete(at),
-                    _ => self.finish(at, Answer::Full, outcomes),
-                }
+            if free > 0 && writing > 0 {
+                self.pool_request.step = PoolStep::AtThreshold { writing };
+                return;
             }
+            self.refuse_waiting(free == 0, outcomes);
             return;
         }
         let index = (taken % blocks) as u32;
@@ -192,6 +214,17 @@ impl<F: RemoteMemory> Client<F> {
         self.read_pool(self.layout.ring(index), 0, length(first));
         if first < count {
             self.read_pool(self.layout.ring(0), length(first), length(count - first));
+        }
+    }
+
+    /// Ends all puts that wait for a block, and begins the deletes, which need none.
+    fn refuse_waiting(&mut self, is_full: bool, outcomes: &mut Vec<OperationOutcome>) {
+        while let Some(at) = self.waiting.pop_front() {
+            match self.tasks[at as usize].kind {
+                TaskKind::Delete => self.start_delete(at),
+                _ if is_full => self.finish(at, Answer::Full, outcomes),
+                _ => self.finish(at, Answer::Throttled, outcomes),
+            }
         }
     }
 

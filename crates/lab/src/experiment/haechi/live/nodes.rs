@@ -441,7 +441,7 @@ fn claim<const N: usize>(
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
     let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
     let numbers = with_periods(measured, SLOWED, periods, late);
-    let disturbance = quiet::disturbance(periods[0] - periods[1], periods[0]);
+    let disturbance = quiet::disturbance(periods[0] - periods[1], periods[0], 1);
     let source = ClaimSource {
         paper: "haechi",
         figure: "nodes",
