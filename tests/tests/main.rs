@@ -13,6 +13,7 @@ mod fuzz;
 mod limits;
 mod orphans;
 mod readme;
+mod rocksdb;
 mod sturdy;
 mod supervision;
 mod sweeps;
