@@ -26,10 +26,11 @@
 #include <tidegate.h>
 
 #include <algorithm>
-#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -386,12 +387,12 @@ private:
     template <typename Wrapper, typename File>
     IOStatus wrap(IOStatus status, const std::string &name, std::unique_ptr<File> *file) {
         if (status.ok() && (is_log(name) || stage() != nullptr)) {
-            // Rules name absolute paths.
-            std::string path;
-            if (!target()->GetAbsolutePath(name, IOOptions(), &path, nullptr).ok()) {
-                path = name;
-            }
-            *file = std::make_unique<Wrapper>(std::move(*file), Subject{path, is_log(name)});
+            // Rules name absolute paths. RocksDB's own GetAbsolutePath answers a relative one with
+            // the working directory alone.
+            std::error_code error;
+            const auto path = std::filesystem::absolute(name, error).lexically_normal();
+            Subject subject{error ? name : path.string(), is_log(name)};
+            *file = std::make_unique<Wrapper>(std::move(*file), std::move(subject));
         }
         return status;
     }

@@ -230,7 +230,7 @@ fn a_rocksdb_without_a_plug_in_is_reported() {
                 void (*reference)() = rocksdb_has_no_such_function;";
     std::fs::write(&source, text).unwrap();
     compile(&[source.to_str().unwrap()], &plugin);
-    is_refused(&[&preload], &program, "undefined symbol: _Z29rocksdb_has_no_such_functionv");
+    is_refused(&[&preload], &program, "undefined symbol: ");
 
     // Something else of that name.
     std::fs::write(&source, "int nothing;").unwrap();
