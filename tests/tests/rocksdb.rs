@@ -75,13 +75,9 @@ fn libraries() -> &'static Libraries {
         let truth = folder.join("truth.so");
         let source = tools::source("rocksdb_truth.cpp");
         compile(&[source.to_str().unwrap(), "-lrocksdb"], &truth);
-        let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-        let is_plugin = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| {
-                name.to_string_lossy().starts_with("libtidegate-rocksdb-")
-            })
-        };
-        let plugin = files.into_iter().find(is_plugin).expect("make builds the plug-in");
+        let mut files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let is_plugin = |path: &PathBuf| path.to_string_lossy().contains("/libtidegate-rocksdb-");
+        let plugin = files.find(is_plugin).expect("make builds the plug-in");
         Libraries { preload: folder.join("libtidegate-rocksdb.so"), plugin, truth }
     })
 }
