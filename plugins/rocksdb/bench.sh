@@ -6,8 +6,9 @@
 #   make -C plugins/rocksdb
 #   plugins/rocksdb/bench.sh [ROUNDS [KEYS]]
 #
-# Prints, for each benchmark of db_bench, the median of the ratios of the rounds, the lowest and the
-# highest. A machine with other load disturbs single rounds.
+# Prints the ratios of the operations per second of each benchmark, and of the processor time of the
+# whole run: the median of all rounds, the lowest and the highest. Other load on the machine disturbs
+# single rounds, and processor times least.
 set -eu
 cd "$(dirname "$0")/../.."
 rounds=${1:-10}
@@ -41,14 +42,22 @@ bench() { # a variant, and the words before db_bench
     variant=$1
     shift
     rm -rf "$work/db"
-    "$@" db_bench --benchmarks=fillrandom,waitforcompaction,readrandom --num="$keys" \
-        --seed=1 --threads=1 --compression_type=none --db="$work/db" 2> "$work/errors" \
-        > "$work/output" || { cat "$work/errors" >&2; exit 1; }
+    (
+        "$@" db_bench --benchmarks=fillrandom,readrandom --num="$keys" --seed=1 --threads=1 \
+            --compression_type=none --db="$work/db" 2> "$work/errors" > "$work/output" || exit 1
+        times > "$work/times"
+    ) || { cat "$work/errors" >&2; exit 1; }
     if grep '^tidegate: RocksDB' "$work/errors" >&2; then exit 1; fi
+    # The last line of `times` has the user's and the system's time of what was run.
     awk -v round="$round" -v variant="$variant" '
+        FILENAME ~ /times$/ { split($1, user, /[ms]/); split($2, kernel, /[ms]/) }
         $1 == "fillrandom" || $1 == "readrandom" {
             for (i = 2; i < NF; i++) if ($(i + 1) ~ /^ops\/sec/) print round, variant, $1, $i
-        }' "$work/output" >> "$work/results"
+        }
+        END {
+            seconds = 60 * (user[1] + kernel[1]) + user[2] + kernel[2]
+            print round, variant, "processor", seconds
+        }' "$work/output" "$work/times" >> "$work/results"
 }
 
 run() { # a variant, by its number
@@ -80,7 +89,7 @@ ratios='
                 print pairs[p], rate[round, side[1], name] / rate[round, side[2], name]
         }
     }'
-for name in fillrandom readrandom; do
+for name in fillrandom readrandom processor; do
     awk -v name="$name" -v rounds="$rounds" "$ratios" "$work/results" | sort -k 1,1 -k 2,2g |
         awk -v name="$name" '
             function show() {
