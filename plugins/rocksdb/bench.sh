@@ -6,9 +6,9 @@
 #   make -C plugins/rocksdb
 #   plugins/rocksdb/bench.sh [ROUNDS [KEYS]]
 #
-# Prints the ratios of the operations per second of each benchmark, and of the processor time of the
-# whole run: the median of all rounds, the lowest and the highest. Other load on the machine disturbs
-# single rounds, and processor times least.
+# Prints the ratios of the operations per second of each benchmark, and of the processor time of
+# the whole run: the median of all rounds, the lowest and the highest. Other load on the machine
+# disturbs single rounds, and processor times least.
 set -eu
 cd "$(dirname "$0")/../.."
 rounds=${1:-10}

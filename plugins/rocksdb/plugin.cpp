@@ -10,8 +10,8 @@
  *   (none)          everything else: the requests of clients
  *
  * RocksDB calls a listener on the thread that does the job, and starts a thread for each further
- * subcompaction. One kind of thread has no event: with subcompactions, threads that read the footers
- * of the output once more. These reads, some 0.02 % of a compaction's, have no context.
+ * subcompaction. One kind of thread has no event: with subcompactions, threads that open the new
+ * tables to check them. What these read, footers and indexes, has no context.
  *
  * Under `tidegate run` the shim sees the system calls and has the gates; this plug-in only labels.
  * Of the files, only the write-ahead log is wrapped there. Without the shim, the plug-in opens a
