@@ -182,8 +182,8 @@ fn jobs_are_distinguished_in_a_program_that_knows_nothing_of_it() {
     is_attributed(&bed, program.args(WORK));
 }
 
-/// RocksDB gives no write hints here, and starts threads for parts of a job. Options that come later
-/// count. A compaction that is asked for is waited for.
+/// RocksDB gives no write hints here, and starts threads for parts of a job. Of an option that is
+/// there twice the later one counts, and the database waits for a compaction that is asked for.
 #[test]
 fn jobs_are_distinguished_without_hints_and_in_several_threads() {
     let libraries = libraries();
