@@ -54,9 +54,9 @@ libclang-dev         | bindings             | reads it
 maven                | ycsb                 | fetches YCSB and builds its binding | mvn
 default-jdk-headless | ycsb                 | compiles and runs both | javac
 nbdkit               | test bench           | a block server, the peer in the table of the path
-g++                  | bench ns3            | builds the peer below
+g++                  | test bench ns3       | builds the plug-in for RocksDB, and peers
 libns3-dev           | bench ns3            | another network simulator, to compare ours with
-librocksdb-dev       | bench                | RocksDB's rate limiter, a peer in the table of buckets
+librocksdb-dev       | test bench           | the plug-in's headers; RocksDB's rate limiter, a peer
 python3-venv         | bench                | OR-tools from PyPI, a peer in the table of pShift
 nutcracker           | bench                | the stock proxy of memcached, a peer of paths
 LIST

@@ -9,15 +9,17 @@ use std::sync::{Mutex, PoisonError};
 use crate::built;
 
 /// Programs that `scripts/setup.sh test` installs or every Debian has, with their packages.
-const PACKAGES: [(&str, &str); 27] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("cat", "coreutils"),
     ("cp", "coreutils"),
     ("dd", "coreutils"),
     ("db_bench", "rocksdb-tools"),
     ("fio", "fio"),
     ("gcc", "gcc"),
+    ("g++", "g++"),
     ("git", "git"),
     ("ip", "iproute2"),
+    ("make", "make"),
     ("memcached", "memcached"),
     ("memcaslap", "libmemcached-tools"),
     ("memccapable", "libmemcached-tools"),

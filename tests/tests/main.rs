@@ -14,6 +14,7 @@ mod limits;
 mod lsm;
 mod orphans;
 mod readme;
+mod rocksdb;
 mod sturdy;
 mod supervision;
 mod sweeps;
