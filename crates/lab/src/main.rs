@@ -1,12 +1,13 @@
 //! `tidegate-lab` simulates, reproduces, measures and demonstrates. Each of its commands is a file
 //! in `commands`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod commands;
 mod experiment;
 mod kv;
 mod load;
+mod lsm;
 
 fn main() -> std::process::ExitCode {
     commands::main()

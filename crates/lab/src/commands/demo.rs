@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 
+use crate::experiment::lsm::LsmOptions;
 use crate::experiment::{self, Options, end_to_end};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -113,6 +114,17 @@ pub(crate) struct DemoOptions {
 }
 
 impl DemoOptions {
+    /// The options of the experiments with RocksDB; `out` is the default.
+    pub(super) fn lsm(self, rounds: u16, is_long: bool, out: &str, common: &Common) -> LsmOptions {
+        LsmOptions {
+            seconds: LsmOptions::seconds(self.seconds, is_long),
+            rounds,
+            out: self.out.unwrap_or_else(|| out.into()),
+            directory: self.directory,
+            json: common.json,
+        }
+    }
+
     /// The experiment's options; `seconds` and `out` are the defaults.
     pub(crate) fn options(self, seconds: u64, out: &str, common: &Common) -> Options {
         Options {

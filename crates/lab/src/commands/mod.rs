@@ -7,7 +7,7 @@ use tidegate_console::command_line::{self, Common, Program, tree};
 use tidegate_console::failure::Failure;
 use tidegate_console::{completions, manual};
 
-use crate::kv;
+use crate::{kv, lsm};
 
 mod bench;
 mod data_node;
@@ -46,6 +46,8 @@ enum LabCommand {
     Kv(kv::Args),
     #[command(hide = true)]
     DataNode(data_node::Args),
+    #[command(hide = true)]
+    LsmLoad(lsm::Args),
     #[command(after_help = "\
 Examples:
   tidegate-lab completions bash > /etc/bash_completion.d/tidegate-lab
@@ -73,6 +75,7 @@ impl Program for LabCommand {
             Self::Load(args) => load::run(args, common),
             Self::Kv(args) => kv::run(args, common),
             Self::DataNode(args) => data_node::run(&args, common),
+            Self::LsmLoad(args) => lsm::run(&args, common),
             Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
             Self::Man(args) => manual::run(&args, tree::<Self>(), common),
         }

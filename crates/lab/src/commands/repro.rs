@@ -12,6 +12,7 @@ use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
 use crate::experiment::kept::KeptResult;
+use crate::experiment::lsm::{self, LsmMixture, LsmOptions};
 use crate::experiment::page::date;
 use crate::experiment::paper::{self, Figure, RunKind, Worlds};
 use crate::experiment::pshift::PSHIFT;
@@ -43,7 +44,8 @@ use task::{FigureTask, ReproSession};
 #[command(after_help = "\
 Papers:
   paio    General, Portable I/O Optimizations With Minor Application Modifications (FAST 2022);
-          some four minutes, of which figure 4 takes a few seconds
+          some ten minutes, of which figure 4 takes a few seconds, and figures 5 to 7 (RocksDB) two
+          minutes each
   pshift  Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation
           (MSST 2019); some five minutes
   dsfq    Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007); some two
@@ -55,12 +57,14 @@ Papers:
 
 All figures, and a page with them, repro.html, go to the directory --out. A result that is there,
 of the same program, machine and options, is shown again and not repeated, unless a claim was
-skipped or disturbed: a command that was interrupted goes on where it was. --seconds, --directory,
---no-cgroups and --plain are for figure 10 of paio.
+skipped or disturbed: a command that was interrupted goes on where it was. --no-cgroups and --plain
+are for figure 10 of paio, --rounds and --long for figures 5 to 7, --seconds and --directory for
+these four.
 
 Examples:
   tidegate-lab repro list
   tidegate-lab repro paio 10 --seconds 120 --out /tmp/figure10
+  tidegate-lab repro paio 5 --rounds 3
   tidegate-lab repro dsfq 9 12 burst
   tidegate-lab repro e2e 12 --seed 2
   tidegate-lab repro haechi 9 --world live
@@ -94,6 +98,16 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     again: bool,
 
+    /// How often each system runs of figures 5 to 7 of paio; the median counts
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_ROUNDS", hide_env_values = true)]
+    #[arg(default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// The paper's times for figures 5 to 7 of paio: each run of a system takes 20 minutes
+    #[arg(long, env = "TIDEGATE_LONG", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "seconds")]
+    long: bool,
+
     #[command(flatten)]
     wanted: DemoOptions,
 }
@@ -111,21 +125,42 @@ const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
 /// Repeats and prints a figure of PAIO, and returns its claims, its text and its pictures.
-type Paio = fn(DemoOptions, &Common) -> Result<(Vec<Claim>, String, Vec<String>), Failure>;
+type Paio = fn(&Args, DemoOptions, &Common) -> Result<PaioResult, Failure>;
 
-const PAIO: [Figure<Paio>; 2] = [
+type PaioResult = (Vec<Claim>, String, Vec<String>);
+
+const PAIO: [Figure<Paio>; 5] = [
     Figure::new(
         "4",
         "what a stage costs, by request size and number of channels",
         Worlds::Live,
-        |_, common| figure4::run(!common.json).map(|(claims, text)| (claims, text, Vec::new())),
+        |_, _, common| figure4::run(!common.json).map(|(claims, text)| (claims, text, Vec::new())),
     ),
-    Figure::new("10", "four tenants share a disk", Worlds::Live, |wanted, common| {
+    Figure::new(
+        "5",
+        "RocksDB's latency while it flushes and compacts; half of the operations read",
+        Worlds::Live,
+        |args, wanted, common| lsm::run(LsmMixture::Half, &args.lsm(wanted, common)),
+    ),
+    Figure::new("6", "the same; nine of ten read", Worlds::Live, |args, wanted, common| {
+        lsm::run(LsmMixture::ReadHeavy, &args.lsm(wanted, common))
+    }),
+    Figure::new("7", "the same; nine of ten write", Worlds::Live, |args, wanted, common| {
+        lsm::run(LsmMixture::WriteHeavy, &args.lsm(wanted, common))
+    }),
+    Figure::new("10", "four tenants share a disk", Worlds::Live, |_, wanted, common| {
         let outcome = experiment::run(&wanted.options(SECONDS, "out/repro-paio", common))?;
         let (text, pictures) = (outcome.description(Paint::none()), outcome.pictures().to_vec());
         Ok((figure10::claims(&outcome), text, pictures))
     }),
 ];
+
+impl Args {
+    /// The options of figures 5 to 7 of PAIO.
+    fn lsm(&self, wanted: DemoOptions, common: &Common) -> LsmOptions {
+        wanted.lsm(self.rounds, self.long, "out/repro-paio", common)
+    }
+}
 
 impl Paper {
     const fn name(self) -> &'static str {
@@ -376,7 +411,7 @@ mod tests {
     #[test]
     fn figures_are_chosen_once_and_in_order() {
         let one = |words: &str| chosen(words, None).unwrap().remove(0).1;
-        assert_eq!(one("paio"), "4 10");
+        assert_eq!(one("paio"), "4 5 6 7 10");
         assert_eq!(one("pshift 10 8 3 8"), "3 8 10");
         assert_eq!(one("dsfq burst 9"), "9 burst");
         let refused = chosen("pshift 3 11", None).unwrap_err();
@@ -387,7 +422,7 @@ mod tests {
         assert!(live("dsfq 10").unwrap_err().ends_with("repeated in this world"));
         assert_eq!(live("dsfq").unwrap()[0].1, "8 9 11 12");
         assert_eq!(live("pshift").unwrap()[0].1, "5 6 7 8 9 10");
-        assert_eq!(live("paio").unwrap()[0].1, "4 10");
+        assert_eq!(live("paio").unwrap()[0].1, "4 5 6 7 10");
         let simulated = |words| chosen(words, Some(RunKind::Simulated));
         assert_eq!(simulated("pshift").unwrap()[0].1, "3 4 8 9 10");
         assert!(simulated("pshift 8 5").unwrap_err().contains("figure 5 of pshift"));

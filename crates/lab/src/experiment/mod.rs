@@ -14,9 +14,10 @@
 //!         fio, fio, …   witness: /proc/<pid>/io, four times a second
 //! ```
 //!
-//! [`figure4`] measures the cost of a stage in the process that calls it. [`pshift`], [`dsfq`],
-//! [`haechi`] and [`e2e`] have the experiments of the other papers, [`end_to_end`] the demo of the
-//! whole way of a request, and [`verdict`] judges the claims of all of them.
+//! [`figure4`] measures the cost of a stage in the process that calls it, and [`lsm`] the tail
+//! latency of a key-value store. [`pshift`], [`dsfq`], [`haechi`] and [`e2e`] have the experiments
+//! of the other papers, [`end_to_end`] the demo of the whole way of a request, and [`verdict`]
+//! judges the claims of all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub(crate) mod kept;
 mod live;
 mod live_verdict;
 pub(crate) mod loop_device;
+pub(crate) mod lsm;
 pub(crate) mod machine;
 pub(crate) mod moments;
 mod others;

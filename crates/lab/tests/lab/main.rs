@@ -6,6 +6,7 @@ mod bench;
 mod command;
 mod help;
 mod load;
+mod lsm;
 mod repro;
 mod sim;
 mod sim_wrong;

@@ -96,7 +96,7 @@ impl FigureTask {
             TaskWork::Paio(repeat) => {
                 let mut wanted = session.args.wanted.clone();
                 wanted.out = Some(self.out.clone());
-                let (claims, text, pictures) = repeat(wanted, session.common)?;
+                let (claims, text, pictures) = repeat(session.args, wanted, session.common)?;
                 result.set_claims(claims);
                 (result.text, result.pictures) = (text, pictures);
             }
@@ -147,7 +147,7 @@ pub(super) fn tasks(
             wanted.out = wanted.out.map(|out| out.join(paper.name()));
         }
         let paper_name = paper.name();
-        let shared = wanted.options(SECONDS, &format!("out/repro-{paper_name}"), common);
+        let shared = wanted.clone().options(SECONDS, &format!("out/repro-{paper_name}"), common);
         let mut add = |figure: &str, suffix, about, world: &str, options: &str, work| {
             let command = format!("tidegate-lab repro {paper_name} {figure}{world}{options}");
             let (name, out) = (format!("{figure}{suffix}"), shared.out.clone());
@@ -157,7 +157,11 @@ pub(super) fn tasks(
         match paper {
             Paper::Paio => {
                 for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
-                    let options = if one.name == "10" { shared.words() } else { String::new() };
+                    let options = match one.name {
+                        "10" => shared.words(),
+                        "5" | "6" | "7" => args.lsm(wanted.clone(), common).words(),
+                        _ => String::new(),
+                    };
                     for (_, repeat) in one.parts(args.world) {
                         add(one.name, "", one.about, "", &options, TaskWork::Paio(repeat));
                     }
@@ -195,13 +199,13 @@ pub(super) mod tests {
     /// Figure 9 of dsfq, which cannot be run.
     pub(in crate::commands::repro) fn task() -> FigureTask {
         let origin = result("tidegate-lab repro dsfq 9").origin;
-        let work = TaskWork::Paio(|_, _| Err(Failure::new(Code::Failure, "not here")));
+        let work = TaskWork::Paio(|_, _, _| Err(Failure::new(Code::Failure, "not here")));
         let (name, about) = ("9".into(), "equal totals");
         FigureTask { paper: "dsfq", name, about, origin, out: PathBuf::new(), work }
     }
 
-    #[test]
-    fn a_command_has_all_options_of_its_part() {
+    /// The commands that repeat what a command line chooses, each by itself.
+    fn commands(words: &str) -> Vec<String> {
         use clap::Parser;
 
         #[derive(Parser)]
@@ -211,12 +215,14 @@ pub(super) mod tests {
             #[command(flatten)]
             common: Common,
         }
-        let commands = |words: &str| -> Vec<String> {
-            let Line { args, common } = Line::parse_from(words.split(' '));
-            let chosen = super::super::choose(&args.words, args.world).unwrap();
-            let tasks = tasks(&chosen, &args, &common).unwrap();
-            tasks.into_iter().map(|task| task.origin.command).collect()
-        };
+        let Line { args, common } = Line::parse_from(words.split(' '));
+        let chosen = super::super::choose(&args.words, args.world).unwrap();
+        let tasks = tasks(&chosen, &args, &common).unwrap();
+        tasks.into_iter().map(|task| task.origin.command).collect()
+    }
+
+    #[test]
+    fn a_command_has_all_options_of_its_part() {
         assert_eq!(
             commands("repro dsfq burst haechi 9 --seed 3"),
             [
@@ -247,10 +253,25 @@ pub(super) mod tests {
                 "tidegate-lab repro pshift 10 --world live",
             ]
         );
+    }
+
+    #[test]
+    fn figures_of_paio_have_their_own_options() {
         let demo = "--seconds 60 --directory /var/tmp";
+        let lsm = |figure: u32, rest: &str| format!("tidegate-lab repro paio {figure} --{rest}");
         assert_eq!(
             commands("repro paio"),
-            ["tidegate-lab repro paio 4".to_owned(), format!("tidegate-lab repro paio 10 {demo}")]
+            [
+                "tidegate-lab repro paio 4".to_owned(),
+                lsm(5, "seconds 24 --rounds 1 --directory /var/tmp"),
+                lsm(6, "seconds 24 --rounds 1 --directory /var/tmp"),
+                lsm(7, "seconds 24 --rounds 1 --directory /var/tmp"),
+                format!("tidegate-lab repro paio 10 {demo}"),
+            ]
+        );
+        assert_eq!(
+            commands("repro paio 7 --long --rounds 3"),
+            [lsm(7, "seconds 1200 --rounds 3 --directory /var/tmp")]
         );
         assert!(commands("repro paio 10 --no-cgroups")[0].ends_with("/var/tmp --no-cgroups"));
     }
