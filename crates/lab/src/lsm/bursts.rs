@@ -74,9 +74,8 @@ impl Bursts {
 
     /// Operations that are due before `time`.
     pub(crate) fn due_before(&self, time: Time) -> u64 {
-        let before = |phase: BurstPhase| {
-            within(time.since(phase.from), phase.rate).min(phase.operations)
-        };
+        let before =
+            |phase: BurstPhase| within(time.since(phase.from), phase.rate).min(phase.operations);
         self.phases().map(before).sum()
     }
 

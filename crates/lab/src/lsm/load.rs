@@ -58,10 +58,7 @@ fn refresh(value: &mut [u8; VALUE], random: &mut Stream) {
 ///
 /// # Errors
 /// If the store refuses an operation, or a key has no value.
-pub(super) fn run(
-    store: &LsmStore,
-    work: &LsmWork,
-) -> Result<(Vec<LsmSecond>, LsmTotals), String> {
+pub(super) fn run(store: &LsmStore, work: &LsmWork) -> Result<(Vec<LsmSecond>, LsmTotals), String> {
     let seconds = work.bursts.total.0.div_ceil(Span::SECOND.0).max(1);
     let counts = Mutex::new(vec![SecondCounts::new(); usize::try_from(seconds).unwrap_or(1)]);
     let (shared, clock) = (&counts, Clock::start());

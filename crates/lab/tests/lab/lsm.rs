@@ -85,8 +85,7 @@ fn mixtures_and_limiters_of_the_store_are_those_that_are_asked_for() {
     };
     let (reads, operations) = totals_of(&["--read-percent=100", "--limiter=20MiB/s"]);
     assert_eq!(reads, operations);
-    let (reads, operations) =
-        totals_of(&["--read-percent=0", "--limiter=20MiB/s", "--auto-tuned"]);
+    let (reads, operations) = totals_of(&["--read-percent=0", "--limiter=20MiB/s", "--auto-tuned"]);
     assert!(reads == 0 && operations > 0);
 }
 

@@ -238,16 +238,12 @@ impl LsmEvidence<'_> {
 /// counts; none if it counts none.
 fn attributed(run: &LsmRun) -> Option<[f64; 2]> {
     let bytes = |name: &str| run.channels.get(name).copied();
-    let percent = |found: u64, counted: u64| {
-        (counted > 0).then(|| found as f64 * 100.0 / counted as f64)
-    };
+    let percent =
+        |found: u64, counted: u64| (counted > 0).then(|| found as f64 * 100.0 / counted as f64);
     let totals = &run.totals;
     let compacted = totals.compaction_read_bytes + totals.compaction_written_bytes;
     let compactions = bytes("compaction-l0")? + bytes("compaction-deep")?;
-    Some([
-        percent(bytes("flush")?, totals.flush_written_bytes)?,
-        percent(compactions, compacted)?,
-    ])
+    Some([percent(bytes("flush")?, totals.flush_written_bytes)?, percent(compactions, compacted)?])
 }
 
 #[cfg(test)]

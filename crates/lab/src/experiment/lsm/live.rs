@@ -13,8 +13,8 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::programs;
 use tidegate_model::{Rate, Span};
 
-use super::plan::{DISK_MIB, LsmPlan, LsmSystem};
 use super::LsmOptions;
+use super::plan::{DISK_MIB, LsmPlan, LsmSystem};
 use crate::experiment::cgroup::{IoLimits, Throttle};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::disk::Disk;
