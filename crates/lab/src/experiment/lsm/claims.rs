@@ -45,6 +45,10 @@ impl LsmEvidence<'_> {
         let mut claims = vec![self.spikes(), self.throughput(), self.auto_tuned(), self.fixed()];
         let silk = "Tidegate's latency and throughput are similar to SILK's";
         claims.push(self.claim(silk, Value::Null, vec![]).skipped(Some(NO_SILK)));
+        let disturbance = self.quiet().disturbance();
+        let disturbed = |claim: Claim| claim.disturbed(disturbance.as_deref());
+        let mut claims: Vec<Claim> = claims.into_iter().map(disturbed).collect();
+        // Bytes are the same on a busy machine.
         if mixture == LsmMixture::Half {
             claims.push(self.attribution());
         }
@@ -59,10 +63,8 @@ impl LsmEvidence<'_> {
         if let (Value::Object(measured), Ok(_)) = (measured, self.outcome) {
             numbers.extend(measured);
         }
-        source
-            .claim(text, numbers.into(), checks)
-            .disturbed(self.quiet().disturbance().as_deref())
-            .skipped(self.outcome.as_ref().err().map(String::as_str))
+        let missing = self.outcome.as_ref().err().map(String::as_str);
+        source.claim(text, numbers.into(), checks).skipped(missing)
     }
 
     fn quiet(&self) -> Quiet {

@@ -26,13 +26,6 @@ const KEYS: u64 = 1 << 18;
 /// which there is one at a time.
 pub(super) const DISK_MIB: u64 = 2_048;
 
-/// The budget of `tidegate run`, in percent of the kernel's limit. The kernel limits reads and
-/// writes, each by itself, and the budget is for both together. A compaction reads about as much as
-/// it writes. With this budget, clients that use less than a fifth of it leave the limit of reads
-/// unused by a tenth or more, so requests wait in the shim, by their kind, and not at the disk.
-/// Chosen before anything was measured.
-const BUDGET_PERCENT: u64 = 150;
-
 /// A mixture of reads and writes, and its figure in the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LsmMixture {
@@ -103,7 +96,9 @@ pub(super) struct LsmPlan {
     pub(super) bursts: Bursts,
     /// The kernel's limit of what is read, and of what is written.
     pub(super) limit: Rate,
-    /// What `tidegate run` lets through of both.
+    /// What `tidegate run` lets through of both together. A compaction reads for a while and then
+    /// writes, so no greater budget keeps both below the kernel's limit, and requests out of the
+    /// queue at the disk, which does not know their kinds.
     pub(super) budget: Rate,
 }
 
@@ -127,7 +122,7 @@ impl LsmPlan {
                 total: Span(seconds * Span::SECOND.0),
             },
             limit,
-            budget: Rate(limit.0 / 100 * BUDGET_PERCENT),
+            budget: limit,
         }
     }
 
@@ -184,10 +179,10 @@ mod tests {
         let expected = [
             OwnLimiter::None,
             OwnLimiter::AutoTuned(Rate(50 << 20)),
-            OwnLimiter::Static(Rate(75 << 19)),
+            OwnLimiter::Static(Rate(25 << 20)),
             OwnLimiter::None,
         ];
         assert_eq!(limiters, expected);
-        assert_eq!(plan.budget, Rate(75 << 20));
+        assert_eq!(plan.budget, Rate(50 << 20));
     }
 }
