@@ -108,7 +108,10 @@ pub(crate) fn run(
 
 /// Every second of every run.
 fn samples(all: &[LsmSystemRuns]) -> Result<Vec<u8>, Failure> {
-    let run = |run: &live::LsmRun| json!({ "seconds": run.seconds, "totals": run.totals, "channels": run.channels });
+    let run = |run: &live::LsmRun| {
+        let live::LsmRun { seconds, totals, channels, .. } = run;
+        json!({ "seconds": seconds, "totals": totals, "channels": channels })
+    };
     let system = |one: &LsmSystemRuns| {
         let runs: Vec<_> = one.runs.iter().flatten().map(run).collect();
         json!({ "system": one.system.name(), "runs": runs })
