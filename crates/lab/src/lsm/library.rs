@@ -252,15 +252,17 @@ impl RocksDb {
         let create = self.functions.ratelimiter_create;
         match limiter {
             OwnLimiter::None => Ok(None),
-            // SAFETY: the function takes numbers alone.
             OwnLimiter::Static(limit) => {
-                Ok(Some(unsafe { create(rate(limit), REFILL_US, FAIRNESS) }))
+                // SAFETY: the function takes numbers alone.
+                let limiter = unsafe { create(rate(limit), REFILL_US, FAIRNESS) };
+                Ok(Some(limiter))
             }
             OwnLimiter::AutoTuned(limit) => match self.tuned {
                 None => Err("this version of RocksDB makes no auto-tuned limiter for C".into()),
-                // SAFETY: the function takes numbers alone.
                 Some(Tuned::Create(tuned)) => {
-                    Ok(Some(unsafe { tuned(rate(limit), REFILL_US, FAIRNESS) }))
+                    // SAFETY: the function takes numbers alone.
+                    let limiter = unsafe { tuned(rate(limit), REFILL_US, FAIRNESS) };
+                    Ok(Some(limiter))
                 }
                 // SAFETY: a limiter for C is a shared pointer of C++ and nothing else. Its first
                 // word is the object, the second what deletes the object that was there first. So

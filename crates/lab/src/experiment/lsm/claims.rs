@@ -29,6 +29,9 @@ const PAPER_LINES: f64 = 85.0;
 const NO_SILK: &str = "SILK is a changed RocksDB 5.7, and no program of a distribution; it also \
                        preempts compactions, which a program from outside cannot";
 
+/// A number of a score.
+type LsmNumber = fn(&LsmScore) -> f64;
+
 /// All runs, or why there are none.
 pub(super) type LsmOutcome = Result<Vec<LsmSystemRuns>, String>;
 
@@ -91,12 +94,7 @@ impl LsmEvidence<'_> {
     }
 
     /// The median over rounds of a number of these seconds.
-    fn number(
-        &self,
-        system: LsmSystem,
-        seconds: &Range<usize>,
-        number: fn(&LsmScore) -> f64,
-    ) -> Option<f64> {
+    fn number(&self, system: LsmSystem, seconds: &Range<usize>, number: LsmNumber) -> Option<f64> {
         let scores = self.runs(system).iter();
         let scores = scores.filter_map(|run| LsmScore::new(run, seconds.clone()));
         median(scores.map(|score| number(&score)))
@@ -104,11 +102,11 @@ impl LsmEvidence<'_> {
 
     /// Tidegate's seconds have lower latencies than another system's: the highest, and the high.
     fn lower(&self, other: LsmSystem, seconds: &Range<usize>) -> Vec<Check> {
-        let numbers: [(&str, fn(&LsmScore) -> f64); 2] = [
+        let numbers: [(&str, LsmNumber); 2] = [
             ("highest p99 of a second", |score| score.highest_ms),
             ("p99 of nine seconds of ten", |score| score.high_ms),
         ];
-        let check = |(what, number): (&str, fn(&LsmScore) -> f64)| {
+        let check = |(what, number): (&str, LsmNumber)| {
             let value = |system| self.number(system, seconds, number).unwrap_or(f64::NAN);
             let [ours, others] = [LsmSystem::Tidegate, other].map(value);
             order(what, "ms", &[(LsmSystem::Tidegate.name(), ours), (other.name(), others)])
@@ -211,7 +209,7 @@ impl LsmEvidence<'_> {
         let busy = self.busy();
         let mut measured = Map::new();
         for system in systems {
-            let numbers: [(&str, fn(&LsmScore) -> f64); 5] = [
+            let numbers: [(&str, LsmNumber); 5] = [
                 ("operations_per_second", |score| score.operations_per_second),
                 ("served_percent", |score| score.served_percent),
                 ("median_p99_ms", |score| score.median_ms),
