@@ -11,10 +11,9 @@ use crate::ops::rings::{
 };
 
 hooks! {
-    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int
-        = charge_io_submit[
-            context.expose_provenance(), count, blocks.cast::<*const ControlBlock>(),
-        ] or fail_with_negative_errno;
+    fn io_submit(context: *mut c_void, count: c_long, blocks: *const *const ControlBlock) -> c_int
+        = charge_io_submit[context.expose_provenance(), count, blocks] |count, blocks|
+        or fail_with_negative_errno;
     // Its form of before 2002 had other arguments; programs that were linked then are not served.
     fn io_getevents(
         context: *mut c_void, least: c_long, most: c_long, events: *mut c_void, time: *mut c_void,

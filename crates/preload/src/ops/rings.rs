@@ -107,40 +107,65 @@ fn vectors(address: u64, count: u64) -> u64 {
     unsafe { raw::total(vectors, c_int::try_from(count).unwrap_or(-1)) }
 }
 
-/// How many requests of one call are remembered until it is known how many were taken. Of larger
-/// calls the rest is charged before the call.
+/// How many requests are handed over at a time, and remembered until it is known how many of them
+/// were taken.
 const BATCH: usize = 64;
 
-/// Submits requests to the kernel's asynchronous I/O. The requests that the kernel accepted are
-/// charged after the call: a full queue accepts none, and the program tries again. They are read
-/// before the call: when it returns, another thread may have seen them done and freed them.
+/// Submits requests to the kernel's asynchronous I/O. More than [`BATCH`] go in several calls, up
+/// to the first that does not take all of its requests, as the kernel itself would stop there.
 ///
 /// # Safety
 /// `blocks` points to `count` pointers to control blocks, as `io_submit` wants it.
-pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long>>(
+pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long> + TryFrom<c_long>>(
     context: usize,
     count: c_long,
     blocks: *const *const ControlBlock,
-    call: impl FnOnce() -> T,
+    call: impl Fn(c_long, *const *const ControlBlock) -> T,
 ) -> T {
-    let (Some(stage), Ok(count)) = (stage(), usize::try_from(count)) else { return call() };
+    let (Some(stage), Ok(all)) = (stage(), usize::try_from(count)) else {
+        return call(count, blocks);
+    };
     // libaio makes this call through `syscall`, which is seen as well: then it is charged already.
     if blocks.is_null() || Inside::enter().is_none() {
-        return call();
+        return call(count, blocks);
     }
+    let mut taken = 0;
+    loop {
+        let (batch, from) = ((all - taken).min(BATCH), blocks.wrapping_add(taken));
+        let call = || call(batch as c_long, from);
+        // SAFETY: as the caller promises.
+        let result = unsafe { charge_batch(stage, context, (batch, from), call) };
+        let Ok(more) = usize::try_from(result.into()) else {
+            let before = if taken > 0 { T::try_from(taken as c_long).ok() } else { None };
+            return before.unwrap_or(result);
+        };
+        taken += more;
+        if more < batch || taken >= all {
+            return T::try_from(taken as c_long).unwrap_or(result);
+        }
+    }
+}
+
+/// Submits at most [`BATCH`] requests. Those that the kernel accepted are charged after the call: a
+/// full queue accepts none, and the program tries again. They are read before the call: when it
+/// returns, another thread may have seen them done and freed them.
+///
+/// # Safety
+/// As for [`charge_io_submit`].
+unsafe fn charge_batch<T: Copy + Into<c_long>>(
+    stage: &'static Stage,
+    context: usize,
+    (count, blocks): (usize, *const *const ControlBlock),
+    call: impl FnOnce() -> T,
+) -> T {
     let mut entries = [None; BATCH];
-    for index in 0..count {
+    for (index, entry) in entries.iter_mut().enumerate().take(count) {
         // SAFETY: as the caller promises; what cannot be read the kernel will refuse.
         let block = unsafe {
             raw::value(blocks.wrapping_add(index)).and_then(|at| Some((at, raw::value(at)?)))
         };
         let Some((at, block)) = block else { break };
-        match entries.get_mut(index) {
-            Some(entry) => *entry = block.entry().map(|entry| (at.addr() as u64, entry)),
-            None => {
-                block.entry().into_iter().for_each(|entry| charge_request(stage, NO_RING, entry))
-            }
-        }
+        *entry = block.entry().map(|entry| (at.addr() as u64, entry));
     }
     let ring = CompletionRing::Context(context);
     let probed = entries.iter().flatten();

@@ -5,7 +5,7 @@ use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 
 use super::programs::{self, Program};
-use super::rings::{self, ControlBlock};
+use super::rings;
 use super::{completions, copies, files, gate_descriptor_call, gate_transfer, lifecycle};
 use crate::{raw, sandbox};
 
@@ -24,7 +24,7 @@ pub(crate) type Arguments = [c_long; 6];
 pub(crate) unsafe fn gate_system_call(
     number: c_long,
     arguments: Arguments,
-    call: impl FnOnce(Arguments) -> c_long,
+    call: impl Fn(Arguments) -> c_long,
 ) -> c_long {
     let [first, second, third, ..] = arguments;
     match number {
@@ -37,6 +37,10 @@ pub(crate) unsafe fn gate_system_call(
             return start_program(number, arguments, call);
         },
         _ => {}
+    }
+    if number == libc::SYS_io_submit {
+        // SAFETY: as the caller promises.
+        return unsafe { submit(arguments, call) };
     }
     let call = || call(arguments);
     let descriptor = first as c_int;
@@ -56,11 +60,6 @@ pub(crate) unsafe fn gate_system_call(
         libc::SYS_dup3 => track_dup2(second, call),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => track_dup2(second, call),
-        // SAFETY: as the caller promises.
-        libc::SYS_io_submit => unsafe {
-            let blocks = at::<*const ControlBlock>(third);
-            rings::charge_io_submit(first as usize, second, blocks, call)
-        },
         libc::SYS_io_getevents | IO_PGETEVENTS => {
             completions::wait_for_context(first as usize, second, call)
         }
@@ -92,6 +91,22 @@ unsafe fn transfer(number: c_long, second: c_long, third: c_long) -> Option<(Ope
         libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => (Operation::Write, vectors()),
         _ => return None,
     })
+}
+
+/// Submits requests to the kernel's asynchronous I/O.
+///
+/// # Safety
+/// The arguments are those of `io_submit`.
+unsafe fn submit(arguments: Arguments, call: impl Fn(Arguments) -> c_long) -> c_long {
+    let [context, count, blocks, ..] = arguments;
+    // SAFETY: as the caller promises.
+    unsafe {
+        rings::charge_io_submit(context as usize, count, at(blocks), |count, blocks| {
+            let mut batch = arguments;
+            (batch[1], batch[2]) = (count, blocks.expose_provenance() as c_long);
+            call(batch)
+        })
+    }
 }
 
 /// Starts a program.

@@ -108,6 +108,14 @@ fn requests_that_are_handed_over() {
     assert_eq!(bench.bypassed(Bypass::Nested).0, 0);
 }
 
+/// Each of them once, however often the program tries.
+#[test]
+fn more_requests_than_the_kernel_takes() {
+    let bench = Bench::new();
+    bench.program("batches.c", &["-laio"]);
+    assert_eq!(bench.count(Operation::Write), (300, 3000));
+}
+
 /// The times of requests in rings are found by polling the rings, where polls are close enough
 /// together. Those of POSIX, two of each kind here, have no ring.
 #[test]
