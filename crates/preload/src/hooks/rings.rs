@@ -6,12 +6,12 @@ use tidegate_model::Operation::{Read, Sync, Write};
 use crate::ops::completions::{end_context, wait_for_context, wait_for_ring};
 use crate::ops::liburing::Ring;
 use crate::ops::rings::{
-    ControlBlock, charge_aio, charge_io_submit, charge_io_uring_submit, charge_lio_listio,
-    end_ring, set_up_own_ring, track_register_files, track_unregister_files,
+    charge_aio, charge_io_submit, charge_io_uring_submit, charge_lio_listio, end_ring,
+    set_up_own_ring, track_register_files, track_unregister_files,
 };
 
 hooks! {
-    fn io_submit(context: *mut c_void, count: c_long, blocks: *const *const ControlBlock) -> c_int
+    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int
         = charge_io_submit[context.expose_provenance(), count, blocks] |count, blocks|
         or fail_with_negative_errno;
     // Its form of before 2002 had other arguments; programs that were linked then are not served.

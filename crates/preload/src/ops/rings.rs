@@ -6,7 +6,7 @@
 //! sees each request leave as soon as the program has handed it over. Where the capacity of the
 //! storage is measured, polling the ring finds their times ([`super::completions`]).
 
-use libc::{c_int, c_long, iovec};
+use libc::{c_int, c_long, c_void, iovec};
 use tidegate_model::Operation;
 use tidegate_stage::files::{forget, registered};
 use tidegate_stage::{Bypass, Inside, Request, Stage, Subject};
@@ -119,8 +119,8 @@ const BATCH: usize = 64;
 pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long> + TryFrom<c_long>>(
     context: usize,
     count: c_long,
-    blocks: *const *const ControlBlock,
-    call: impl Fn(c_long, *const *const ControlBlock) -> T,
+    blocks: *mut *mut c_void,
+    call: impl Fn(c_long, *mut *mut c_void) -> T,
 ) -> T {
     let (Some(stage), Ok(all)) = (stage(), usize::try_from(count)) else {
         return call(count, blocks);
@@ -134,7 +134,7 @@ pub(crate) unsafe fn charge_io_submit<T: Copy + Into<c_long> + TryFrom<c_long>>(
         let (batch, from) = ((all - taken).min(BATCH), blocks.wrapping_add(taken));
         let call = || call(batch as c_long, from);
         // SAFETY: as the caller promises.
-        let result = unsafe { charge_batch(stage, context, (batch, from), call) };
+        let result = unsafe { charge_batch(stage, context, (batch, from.cast()), call) };
         let Ok(more) = usize::try_from(result.into()) else {
             let before = if taken > 0 { T::try_from(taken as c_long).ok() } else { None };
             return before.unwrap_or(result);

@@ -99,9 +99,10 @@ unsafe fn transfer(number: c_long, second: c_long, third: c_long) -> Option<(Ope
 /// The arguments are those of `io_submit`.
 unsafe fn submit(arguments: Arguments, call: impl Fn(Arguments) -> c_long) -> c_long {
     let [context, count, blocks, ..] = arguments;
+    let blocks = std::ptr::with_exposed_provenance_mut(blocks as usize);
     // SAFETY: as the caller promises.
     unsafe {
-        rings::charge_io_submit(context as usize, count, at(blocks), |count, blocks| {
+        rings::charge_io_submit(context as usize, count, blocks, |count, blocks| {
             let mut batch = arguments;
             (batch[1], batch[2]) = (count, blocks.expose_provenance() as c_long);
             call(batch)
