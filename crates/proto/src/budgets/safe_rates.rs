@@ -12,8 +12,8 @@ use super::stage::{Bucket, Stages};
 
 /// Safe rates without a reservation are one part in this many of what a tenant might have. A
 /// program whose supervisor was killed keeps its safe rate until it ends, also while it is idle,
-/// and the other programs of its tenant have the rest. Half would be a waste for them; a tenth would make a
-/// host that is cut off too slow. Chosen by hand.
+/// and the other programs of its tenant have the rest. Half would be a waste for them; a tenth
+/// would make a host that is cut off too slow. Chosen by hand.
 const UNRESERVED_PART: u64 = 4;
 
 /// The rate that the stages of each tenant may use together without a controller, by the tenant's
