@@ -73,7 +73,7 @@ const GROWTH: u64 = 2;
 /// of it was served. Chosen by hand.
 const START_PART: u64 = 16;
 
-/// What clients of the store used in the last cycle.
+/// The use of the budget by clients of the store in the last cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForegroundUse {
     /// Bytes per second.

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::quiet::disturbance;
 
-/// What a live run says about a promise, or about all of them.
+/// The verdict of a live run on a promise, or on all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiveVerdict {
     Kept,

@@ -24,7 +24,7 @@ const NAMES: [&str; 6] = [
     "librocksdb.so.6.11",
 ];
 
-/// What to do where no such library is.
+/// The advice where no such library is.
 pub(crate) const REMEDY: &str = "install it, for example with `apt-get install librocksdb7.8`";
 
 /// Sizes of the store, small enough that flushes and compactions of several levels happen within

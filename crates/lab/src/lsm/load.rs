@@ -20,7 +20,7 @@ pub(super) const VALUE: usize = 1024;
 /// backlog of compactions that a load finds.
 const BACKLOG: u64 = 16;
 
-/// What the threads do.
+/// The work of the threads.
 #[derive(Clone, Debug)]
 pub(super) struct LsmWork {
     pub(super) keys: u64,

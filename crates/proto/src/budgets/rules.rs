@@ -44,7 +44,7 @@ const TIMER: &str = ":timer";
 /// The suffixes of the names of a tenant's own buckets, by unit.
 const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
 
-/// What follows the name of a background channel in the name of its bucket.
+/// The suffix of the name of a background channel in the name of its bucket.
 const BACKGROUND: &str = ":background";
 
 /// A change of a rate by less than one part in this many is not sent. A limit has to hold within

@@ -35,7 +35,7 @@ type LsmNumber = fn(&LsmScore) -> f64;
 /// All runs, or why there are none.
 pub(super) type LsmOutcome = Result<Vec<LsmSystemRuns>, String>;
 
-/// What claims are made of.
+/// The evidence for claims.
 pub(super) struct LsmEvidence<'a> {
     pub(super) plan: &'a LsmPlan,
     pub(super) outcome: &'a LsmOutcome,

@@ -35,7 +35,7 @@ const LIMIT_PERCENT_MAX: u64 = 115;
 /// Requests per second are not limited: the greatest number that the kernel takes.
 const UNLIMITED: u64 = 0xffff_ffff;
 
-/// What a run of one system shows.
+/// The measurements of a run of one system.
 #[derive(Clone, Debug)]
 pub(super) struct LsmRun {
     pub(super) seconds: Vec<LsmSecond>,

@@ -52,7 +52,7 @@ impl LsmMixture {
     }
 }
 
-/// Who limits flushes and compactions.
+/// The limiter of flushes and compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LsmSystem {
     /// Nothing but the disk.
