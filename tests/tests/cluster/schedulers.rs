@@ -114,15 +114,19 @@ fn service_elsewhere_counts_for_requests_of_every_gateway() {
     let mut cluster = Cluster::new(&parts.concat(), policy);
     cluster.up();
     let side = cluster.uri("far").replace(&format!("{GATEWAY}.sock"), "side.sock");
-    for (name, least, most) in [("sfq", 450.0, 550.0), ("dsfq-total", 850.0, 1_050.0)] {
+    // Shares, not rates: a machine that others use as well reaches no rate for sure.
+    let halves = |[f, near, _]: &[f64; 3]| (0.45..=0.55).contains(&(f / (f + near)));
+    // Where `g` has less of the second than `f` of the first, the whole is what is shared equally.
+    let whole = |[f, near, far]: &[f64; 3]| *f >= 0.85 * (f + near) || *f >= 0.9 * (near + far);
+    for (name, is_held) in [("sfq", &halves as &dyn Fn(&_) -> bool), ("dsfq-total", &whole)] {
         scheduler(&mut cluster, &["--all", name]);
         let mut seen = Vec::new();
-        let is_held = (0..ATTEMPTS).any(|_| {
+        let was_held = (0..ATTEMPTS).any(|_| {
             let loads = [cluster.uri("f"), cluster.uri("near"), side.clone()];
             seen.push(loads.map(|uri| load(&uri, 16, "0")).map(rate));
-            seen.last().is_some_and(|[f, ..]| (least..=most).contains(f))
+            seen.last().is_some_and(is_held)
         });
-        assert!(is_held, "{name}: f at a, g at a, g at b: {seen:?}");
+        assert!(was_held, "{name}: f at a, g at a, g at b: {seen:?}");
     }
 }
 
