@@ -41,7 +41,7 @@ impl Operator {
     pub fn connect_for(socket: &Path, patience: Span) -> Result<Self, Failure> {
         let mut link =
             MessageLink::connect(socket).map_err(|error| unreachable_at(socket, error))?;
-        link.send(&Hello::Operator { version: VERSION })
+        sent(link.send(&Hello::Operator { version: VERSION }))
             .map_err(|error| unreachable_at(socket, error))?;
         let patience = Duration::from_nanos(patience.0);
         Ok(Self { link, socket: socket.into(), patience })
@@ -53,7 +53,7 @@ impl Operator {
     /// If no answer comes, or the controller refuses.
     pub fn call(&mut self, request: &OperatorRequest) -> Result<String, Failure> {
         let unreachable = |error| unreachable_at(&self.socket, error);
-        self.link.send(request).map_err(unreachable)?;
+        sent(self.link.send(request)).map_err(unreachable)?;
         let mut pages = Pages::default();
         let reply = loop {
             let reply = self.link.wait(self.patience).map_err(unreachable)?;
@@ -87,6 +87,15 @@ impl Operator {
     }
 }
 
+/// A controller that lets nobody in says why and closes the connection. So a connection that is
+/// closed already is no failure yet: the reason may be there to be read.
+fn sent(outcome: io::Result<()>) -> io::Result<()> {
+    outcome.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
+        _ => Err(error),
+    })
+}
+
 /// Reads an answer.
 ///
 /// # Errors
@@ -113,12 +122,42 @@ fn unreachable_at(socket: &Path, error: io::Error) -> Failure {
         }
         io::ErrorKind::TimedOut => fail(format!("the controller at {at} does not answer"))
             .help("see whether its process is stopped or its machine overloaded"),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset => {
             fail(format!("the controller at {at} has closed the connection"))
                 .help("see what it logged; if it was restarted, run the command again")
         }
         _ => fail(format!("what listens at {at} cannot be talked to"))
             .cause(error)
             .help("see whether it is a controller, and of the same release of Tidegate"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    use tidegate_proto::codec;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_reported_also_if_the_connection_was_closed_before_the_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut operator = Operator::connect(&socket).unwrap();
+        let (mut controller, _) = listener.accept().unwrap();
+        let reason = String::from("no operators today");
+        let mut refusal = Vec::new();
+        codec::encode_pages(&Reply::Refused { version: VERSION, reason }, &mut refusal).unwrap();
+        controller.write_all(&refusal).unwrap();
+        drop(controller);
+        let failure = operator.call(&OperatorRequest::Status).unwrap_err();
+        assert!(format!("{failure:?}").contains("no operators today"), "{failure:?}");
+        let failure = operator.call(&OperatorRequest::Status).unwrap_err();
+        assert!(format!("{failure:?}").contains("has closed the connection"), "{failure:?}");
     }
 }

@@ -94,17 +94,18 @@ impl<In: DeserializeOwned> MessageLink<In> {
         }
     }
 
-    /// Waits for the next message.
+    /// Waits for the next message. A peer that has gone may have left one before: that comes first.
     ///
     /// # Errors
     /// As [`Self::receive`]; `TimedOut` if none arrives within `patience`.
     pub fn wait(&mut self, patience: Duration) -> io::Result<In> {
         let deadline = clock::now() + patience;
         loop {
-            self.flush()?;
+            let flushed = self.flush();
             if let Some(message) = self.receive()? {
                 return Ok(message);
             }
+            flushed?;
             let left = deadline.saturating_duration_since(clock::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -288,6 +289,17 @@ mod tests {
         assert_eq!(ours.receive().unwrap(), Some(text(2)));
         drop(theirs);
         assert_eq!(ours.receive().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn the_last_words_of_a_peer_that_has_gone_are_read_although_it_takes_none() {
+        let (mut ours, mut theirs) = pair();
+        theirs.send(&text(2)).unwrap();
+        drop(theirs);
+        let patience = Duration::from_secs(10);
+        assert_eq!(ours.send(&text(1)).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(ours.wait(patience).unwrap(), text(2));
+        assert_eq!(ours.wait(patience).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

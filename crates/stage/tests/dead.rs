@@ -53,6 +53,13 @@ impl Child {
         Self::that(|| std::mem::forget(stage.enforce(&request(bytes))))
     }
 
+    /// Whether the kernel has it asleep.
+    fn sleeps(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
+        // The state follows the name, which is in parentheses.
+        stat.rsplit_once(") ").unwrap().1.starts_with('S')
+    }
+
     /// A process that does this, which ends no thread, and then nothing until it is killed.
     fn that(does: impl FnOnce()) -> Self {
         // SAFETY: the child allocates nothing and takes no lock but those of the stage, which are
@@ -199,7 +206,9 @@ fn a_stopped_waiter_takes_its_tokens_anew() {
     let sleepers = &stage.layout().gates[0].sleepers;
     let first = stage.enforce(&request(1 << 30));
     let child = Child::with_request(stage, 1 << 30);
-    eventually("it sleeps", || sleepers.load(Ordering::Relaxed) == 1);
+    eventually("it waits", || sleepers.load(Ordering::Relaxed) == 1);
+    // One that is stopped before it is in the table of waiters has lost its tokens.
+    eventually("it sleeps", || child.sleeps());
     // SAFETY: it is a child of this process that was not waited for.
     assert_eq!(unsafe { libc::kill(child.0, libc::SIGSTOP) }, 0);
     eventually("its lease ends", || sleepers.load(Ordering::Relaxed) == 0);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 
 use crate::experiment::lsm::LsmOptions;
-use crate::experiment::{self, Options, end_to_end};
+use crate::experiment::{self, DemoOutcome, DiskChoice, Options, end_to_end};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output;
@@ -20,12 +20,14 @@ use tidegate_console::output;
 /// that is too slow for these numbers is shared in the same proportions, and that is said.
 ///
 /// It takes a little under two minutes and 1 GiB of room, changes nothing, and writes a report.
-/// The exit code is 99 if Tidegate did not keep a promise.
+/// The exit code is 99 if Tidegate did not keep a promise. Where others share the disk so that a
+/// run proves nothing, it is repeated on a disk in memory, if the user is root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate-lab demo
   tidegate-lab demo --seconds 60 --out /tmp/demo
+  tidegate-lab demo --disk memory
   tidegate-lab demo --json | jq '.setups[2].result.tenants'
   tidegate-lab demo end-to-end --short")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -33,8 +35,25 @@ pub(crate) struct Args {
     #[command(flatten)]
     wanted: DemoOptions,
 
+    /// The disk: the real one below --directory, one in memory, or both: in memory if the run on
+    /// the real one proves nothing, because others share that disk
+    #[arg(long, value_name = "DISK", env = "TIDEGATE_DISK", hide_env_values = true)]
+    #[arg(default_value = "auto")]
+    disk: Disk,
+
     #[command(subcommand)]
     other: Option<Other>,
+}
+
+/// Which disk the demo uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Disk {
+    /// The real one, and one in memory if that proves nothing; only the real one with --directory
+    Auto,
+    /// The one below --directory
+    Real,
+    /// A loop device on a file in memory; needs root
+    Memory,
 }
 
 /// Demonstrations beside the first.
@@ -97,10 +116,9 @@ pub(crate) struct DemoOptions {
     #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
     pub(super) out: Option<PathBuf>,
 
-    /// A directory on the disk to use, with 1 GiB of room for a while
+    /// A directory on the disk to use, with 1 GiB of room for a while [default: /var/tmp]
     #[arg(long, value_name = "DIR", env = "TIDEGATE_DIRECTORY", hide_env_values = true)]
-    #[arg(default_value = "/var/tmp")]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
 
     /// Leave the kernel's control groups alone, and let Tidegate's buckets be the static limits
     #[arg(long, env = "TIDEGATE_NO_CGROUPS", value_parser = FalseyValueParser::new())]
@@ -113,6 +131,9 @@ pub(crate) struct DemoOptions {
     plain: bool,
 }
 
+/// Where files of the experiments lie, unless the user names a directory.
+const DIRECTORY: &str = "/var/tmp";
+
 impl DemoOptions {
     /// The options of the experiments with RocksDB; `out` is the default.
     pub(super) fn lsm(self, rounds: u16, is_long: bool, out: &str, common: &Common) -> LsmOptions {
@@ -120,7 +141,7 @@ impl DemoOptions {
             seconds: LsmOptions::seconds(self.seconds, is_long),
             rounds,
             out: self.out.unwrap_or_else(|| out.into()),
-            directory: self.directory,
+            directory: self.directory.unwrap_or_else(|| DIRECTORY.into()),
             json: common.json,
         }
     }
@@ -130,7 +151,8 @@ impl DemoOptions {
         Options {
             seconds: self.seconds.unwrap_or(seconds),
             out: self.out.unwrap_or_else(|| out.into()),
-            directory: self.directory,
+            disk: DiskChoice::Below(self.directory.unwrap_or_else(|| DIRECTORY.into())),
+            repeats: None,
             no_cgroups: self.no_cgroups,
             plain: self.plain,
             json: common.json,
@@ -146,7 +168,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(Other::EndToEnd(wanted)) = args.other {
         return end_to_end(wanted, common);
     }
-    let outcome = experiment::run(&args.wanted.options(SECONDS, "out/demo", common))?;
+    let outcome = four_tenants(args, common)?;
     if common.json {
         output::print_json(&outcome.to_json())?;
     }
@@ -156,6 +178,28 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         // The summary has the reason.
         (false, None) => Err(Failure::silent(Code::Missed)),
     }
+}
+
+/// Runs the experiment on the disk that is wanted.
+fn four_tenants(args: Args, common: &Common) -> Result<DemoOutcome, Failure> {
+    let is_named = args.wanted.directory.is_some();
+    let mut options = args.wanted.options(SECONDS, "out/demo", common);
+    if args.disk == Disk::Memory {
+        options.disk = DiskChoice::InMemory;
+    }
+    let outcome = experiment::run(&options)?;
+    let Some(why) = outcome.excuse().filter(|_| args.disk == Disk::Auto && !is_named) else {
+        return Ok(outcome);
+    };
+    if !experiment::has_memory_disk() {
+        return Ok(outcome);
+    }
+    if !common.json {
+        let text = format!("\nThis run proves nothing: {why}. Once more, on a disk in memory.\n\n");
+        output::print(&text)?;
+    }
+    options.out.push("memory");
+    experiment::run(&Options { disk: DiskChoice::InMemory, repeats: Some(why), ..options })
 }
 
 /// How long an act takes if nothing is said, and in a short run.

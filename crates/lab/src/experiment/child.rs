@@ -204,6 +204,21 @@ impl Child {
     }
 }
 
+/// Runs a command to its end. Ctrl-C on the terminal ends it too; then that is the reason.
+///
+/// # Errors
+/// If it fails, or the user ends it.
+pub(crate) fn run(
+    program: &str,
+    arguments: &[&str],
+    message: &str,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let output = output(Command::new(program).args(arguments), message);
+    interrupt.check()?;
+    output.map(drop)
+}
+
 /// Runs a command without input to its end, and returns its standard output.
 ///
 /// # Errors

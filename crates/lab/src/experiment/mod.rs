@@ -48,7 +48,9 @@ mod live_verdict;
 pub(crate) mod loop_device;
 pub(crate) mod lsm;
 pub(crate) mod machine;
+mod memory_disk;
 pub(crate) mod moments;
+mod mount_point;
 mod others;
 pub(crate) mod pace;
 pub(crate) mod page;
@@ -77,6 +79,7 @@ use fio::{Amount, FioWork};
 use live::{Form, Live};
 use live_verdict::LiveVerdict;
 use machine::Machine;
+use memory_disk::MemoryDisk;
 use plan::{BLOCK, ExperimentPlan, Mib};
 use recording::{Control, Recording};
 use report::ExperimentReport;
@@ -102,6 +105,15 @@ const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 /// file systems and devices it has none, and the kernel reports no error.
 const LIMIT_PERCENT_MAX: u64 = 115;
 
+/// The disk of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) enum DiskChoice {
+    /// The one below this directory.
+    Below(PathBuf),
+    /// One that is made in memory.
+    InMemory,
+}
+
 /// The user's choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -110,7 +122,9 @@ pub(crate) struct Options {
     /// Where the report goes.
     pub(crate) out: PathBuf,
     /// Where the tenants' files lie.
-    pub(crate) directory: PathBuf,
+    pub(crate) disk: DiskChoice,
+    /// Why a run before this one proved nothing, if there was one.
+    pub(crate) repeats: Option<String>,
     pub(crate) no_cgroups: bool,
     pub(crate) plain: bool,
     pub(crate) json: bool,
@@ -119,10 +133,15 @@ pub(crate) struct Options {
 impl Options {
     /// The options that the numbers depend on, as they are written.
     pub(crate) fn words(&self) -> String {
-        let Self { seconds, directory, no_cgroups, .. } = self;
-        let directory = output::shell_word(&directory.to_string_lossy());
+        let Self { seconds, disk, no_cgroups, .. } = self;
+        let disk = match disk {
+            DiskChoice::Below(directory) => {
+                format!("--directory {}", output::shell_word(&directory.to_string_lossy()))
+            }
+            DiskChoice::InMemory => "--disk memory".into(),
+        };
         let no_cgroups = if *no_cgroups { " --no-cgroups" } else { "" };
-        format!(" --seconds {seconds} --directory {directory}{no_cgroups}")
+        format!(" --seconds {seconds} {disk}{no_cgroups}")
     }
 }
 
@@ -202,6 +221,11 @@ impl DemoOutcome {
     }
 }
 
+/// Whether this user can have a disk in memory that is large enough.
+pub(crate) fn has_memory_disk() -> bool {
+    MemoryDisk::check(files::needed_mib(ExperimentPlan::NAMES.len())).is_ok()
+}
+
 /// Room for sockets, the controller's state and logs, in MiB.
 const SCRATCH_MIB: u64 = 32;
 
@@ -216,16 +240,29 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let form = Form::wanted(options.plain, options.json);
     let mut live = Live::new(form);
     fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
-    let disk = Disk::below(&options.directory);
-    let machine = Machine::inspect(&options.directory, &disk)?;
+    let needed_mib = files::needed_mib(ExperimentPlan::NAMES.len());
+    // Dropped after the test bed, whose files lie on it.
+    let memory_disk = match &options.disk {
+        DiskChoice::InMemory => Some(MemoryDisk::new(needed_mib, &interrupt)?),
+        DiskChoice::Below(_) => None,
+    };
+    let (directory, option) = match (&options.disk, &memory_disk) {
+        (DiskChoice::Below(directory), _) => (directory.as_path(), "--directory"),
+        (DiskChoice::InMemory, disk) => (
+            disk.as_ref().map_or(Path::new(memory_disk::MEMORY), MemoryDisk::path),
+            "--disk memory",
+        ),
+    };
+    let disk = Disk::below(directory);
+    let machine = Machine::inspect(directory, &disk)?;
     live.print(&machine.description())?;
     live.print(&format!(
-        "needs {} MiB of room in {} (--directory) and {SCRATCH_MIB} MiB in {} (TMPDIR)",
-        files::needed_mib(ExperimentPlan::NAMES.len()),
-        options.directory.display(),
+        "needs {needed_mib} MiB of room in {} ({option}) and {SCRATCH_MIB} MiB in {} (TMPDIR)",
+        directory.display(),
         std::env::temp_dir().display(),
     ))?;
-    let Bench { testbed, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;
+    let bench = Bench::prepare((options, directory), disk, &machine, interrupt)?;
+    let Bench { testbed, probe, notes } = bench;
     live.print(&probe)?;
     for note in &notes {
         live.print(note)?;
@@ -258,14 +295,18 @@ struct Bench {
 
 impl Bench {
     fn prepare(
-        options: &Options,
+        (options, directory): (&Options, &Path),
         disk: Result<Disk, String>,
         machine: &Machine,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
         let mut notes = Vec::new();
+        notes.extend(options.repeats.as_ref().map(|why| {
+            format!("An earlier run, on a disk that others share, proved nothing: {why}.")
+        }));
         let load = machine::load_percent();
-        if load > 100 * machine.cores as u64 {
+        // After an earlier run, the load is that of this one.
+        if options.repeats.is_none() && load > 100 * machine.cores as u64 {
             notes.push(format!(
                 "This machine is busy: a load of {:.1} on {} before anything was started. Numbers \
                  of a quiet machine are better.",
@@ -277,7 +318,7 @@ impl Bench {
         // The kernel would write a build's output to the disk while the demo measures it.
         rustix::fs::sync();
         let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
-        let files = Files::write(&options.directory, &names, &interrupt)?;
+        let files = Files::write(directory, &names, &interrupt)?;
         let reader = DiskReader { files: &files, scratch: &scratch, interrupt: &interrupt };
         let [least, most] = PROBE_SECONDS;
         let time = Span(Span::SECOND.0 * options.seconds.clamp(least, most));

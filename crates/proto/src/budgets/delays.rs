@@ -24,7 +24,7 @@ use super::rules::tenant_id;
 use super::window_stats::per_second;
 use super::{Active, Budgets};
 use crate::stats::delays::stages::{DelaysAtStage, StageCause, StageGate, StageWaits};
-use crate::stats::delays::{UnknownTenant, WORTH_PERMILLE, permille};
+use crate::stats::delays::{UnknownTenant, WORTH_PERMILLE, permille, remedy};
 use crate::stats::minute::MINUTE;
 
 /// A rate of which so much was had, in thousandths, was used up.
@@ -75,6 +75,7 @@ impl Budgets {
             .filter_map(|gate| {
                 let permille = permille(sum.of(gate), sum.total_ns());
                 let (why, help) = (permille >= WORTH_PERMILLE).then(|| case.explained(gate))?;
+                let help = remedy(sum.of(gate), sum.requests, help);
                 Some(StageCause { gate, permille, why, help })
             })
             .collect();

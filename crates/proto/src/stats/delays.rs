@@ -52,6 +52,19 @@ mod std {
 /// A rule that held less of the waiting than this, in thousandths, is not worth a word.
 pub(crate) const WORTH_PERMILLE: u64 = 100;
 
+/// A wait per request that no client notices, in nanoseconds: a tenth of what a fast device takes.
+const NEGLIGIBLE_NS: u64 = 10_000;
+
+/// The remedy for waits of so many requests at one gate: none where they were short.
+pub(crate) fn remedy(waited_ns: u64, requests: u64, help: String) -> String {
+    match waited_ns.checked_div(requests) {
+        Some(mean) if mean < NEGLIGIBLE_NS => {
+            format!("nothing has to: that is {} for each request", amounts::span(mean))
+        }
+        _ => help,
+    }
+}
+
 /// A limit of which so much was used, in thousandths, was used up: the rest is what requests are
 /// larger than what was left in a period.
 const USED_UP_PERMILLE: u64 = 950;
@@ -272,6 +285,7 @@ impl Case<'_> {
             WaitRule::Turn => self.explain_weight(at),
             WaitRule::Device => self.device(at),
         };
+        let help = remedy(self.all.waits.of(rule), self.all.waits.operations, help);
         let node = self.stats.nodes[at].name.clone();
         Some(Cause { rule, permille, node, why, help })
     }

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
 
-use super::mount::{self, Mount};
+use super::mount::Mount;
 use super::plan::{self, Act, KEYS, MEMCACHED, MEMORY, NBD, VOLUME_MIB};
-use crate::experiment::child::{Child, Start};
+use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
@@ -147,7 +147,7 @@ impl Testbed {
             let name = format!("--filename={}", path.display());
             let write = ["--name=fill", "--rw=write", "--bs=1M", "--end_fsync=1", "--eta=never"];
             let arguments = [&write[..], &[&size, &name]].concat();
-            mount::run("fio", &arguments, "cannot write the database's files", &self.interrupt)?;
+            child::run("fio", &arguments, "cannot write the database's files", &self.interrupt)?;
         }
         drop(setup);
         Ok(())

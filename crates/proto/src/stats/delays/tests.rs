@@ -169,6 +169,15 @@ fn delays_cover_the_time_in_which_there_was_demand() {
 }
 
 #[test]
+fn a_wait_that_no_client_notices_needs_no_remedy() {
+    let help = || "raise the limit".to_owned();
+    let short = "nothing has to: that is 505 ns for each request";
+    assert_eq!(remedy(50_500, 100, help()), short);
+    assert_eq!(remedy(100 * NEGLIGIBLE_NS, 100, help()), help());
+    assert_eq!(remedy(0, 0, help()), help());
+}
+
+#[test]
 fn a_limit_is_used_up_or_met_by_bursts() {
     let backup = Pace { tenant: BACKUP, served: 1_990, limit: 15, device: 1, ..IDLE };
     let stats = ten_seconds(Discipline::Token, 1, &[backup]);

@@ -1,0 +1,80 @@
+//! A disk in memory: ext4 on a loop device on a file in shared memory.
+//!
+//! To the kernel it is a disk: requests past the page cache reach it, and its control groups limit
+//! it. It has no moving parts and no neighbours, so it never stalls.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::loop_device::LoopDevice;
+use super::mount_point::{self, MountPoint};
+use super::plan::MIB;
+use super::scratch::{self, Scratch};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// Where the kernel keeps files in memory.
+pub(super) const MEMORY: &str = "/dev/shm";
+
+/// The room that the file system needs for itself, in MiB.
+const OVERHEAD_MIB: u64 = 64;
+
+const MESSAGE: &str = "cannot make a disk in memory";
+
+/// The disk. Dropping it removes all of it.
+pub(crate) struct MemoryDisk {
+    // Dropped in this order.
+    root: MountPoint,
+    _device: LoopDevice,
+    _image: Image,
+    _scratch: Scratch,
+}
+
+/// The file in memory.
+struct Image(PathBuf);
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl MemoryDisk {
+    /// Whether a disk with room for files of so many MiB can be made.
+    ///
+    /// # Errors
+    /// If the user is not root, or memory is short.
+    pub(crate) fn check(room_mib: u64) -> Result<(), Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Failure::new(Code::Failure, MESSAGE)
+                .cause("loop devices are for root")
+                .help("run it as root, or name a directory on a disk with --directory"));
+        }
+        scratch::check_space(Path::new(MEMORY), room_mib + OVERHEAD_MIB, "--directory DIR")
+    }
+
+    /// Makes a disk with room for files of so many MiB.
+    ///
+    /// # Errors
+    /// As [`Self::check`], or if the kernel has no loop devices.
+    pub(crate) fn new(room_mib: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
+        Self::check(room_mib)?;
+        let path = Path::new(MEMORY).join(format!("tidegate-disk-{}", std::process::id()));
+        let fail = |error: io::Error| Failure::new(Code::Failure, MESSAGE).cause(error);
+        let file = File::create_new(&path).map_err(fail)?;
+        let image = Image(path);
+        file.set_len((room_mib + OVERHEAD_MIB) * MIB).map_err(fail)?;
+        let device = LoopDevice::attach(&image.0)?;
+        mount_point::format(device.path(), interrupt)?;
+        let scratch = Scratch::new()?;
+        let root = MountPoint::new(&scratch.join("disk"))?;
+        root.mount(device.path(), interrupt)?;
+        Ok(Self { root, _device: device, _image: image, _scratch: scratch })
+    }
+
+    /// A directory on it.
+    pub(crate) fn path(&self) -> &Path {
+        self.root.path()
+    }
+}
