@@ -53,7 +53,8 @@ impl Child {
         Self::that(|| std::mem::forget(stage.enforce(&request(bytes))))
     }
 
-    /// Whether the kernel has it asleep.
+    /// Whether the kernel has it asleep. One that ends between taking its tokens and the table of
+    /// waiters loses them; one that sleeps is in the table.
     fn sleeps(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
         // The state follows the name, which is in parentheses.
@@ -177,7 +178,8 @@ fn killed_waiters_give_their_tokens_back(stage: &Stage) {
     // Goes at once, and leaves a debt in which the children wait until they are killed.
     let first = stage.enforce(&request(1 << 30));
     let children: Vec<_> = (0..20).map(|_| Child::with_request(stage, 1 << 30)).collect();
-    eventually("they sleep", || sleepers.load(Ordering::Relaxed) == 20);
+    eventually("they wait", || sleepers.load(Ordering::Relaxed) == 20);
+    eventually("they sleep", || children.iter().all(Child::sleeps));
     children.iter().for_each(Child::kill);
     first.complete(0);
     stage.enforce(&request(1)).complete(1);
@@ -207,7 +209,6 @@ fn a_stopped_waiter_takes_its_tokens_anew() {
     let first = stage.enforce(&request(1 << 30));
     let child = Child::with_request(stage, 1 << 30);
     eventually("it waits", || sleepers.load(Ordering::Relaxed) == 1);
-    // One that is stopped before it is in the table of waiters has lost its tokens.
     eventually("it sleeps", || child.sleeps());
     // SAFETY: it is a child of this process that was not waited for.
     assert_eq!(unsafe { libc::kill(child.0, libc::SIGSTOP) }, 0);

@@ -159,7 +159,8 @@ fn connect_rnic(
     _: u32,
 ) -> Result<(Access, Layout), Error> {
     Err(Error::Memory(io::Error::other(
-        "it is reached over RDMA, which only `tidegate`'s own programs can do",
+        "it is reached over RDMA, which this program was built without; use one of `tidegate`'s \
+         own",
     )))
 }
 

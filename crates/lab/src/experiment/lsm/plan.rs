@@ -96,7 +96,7 @@ pub(super) struct LsmPlan {
     pub(super) bursts: Bursts,
     /// The kernel's limit of what is read, and of what is written.
     pub(super) limit: Rate,
-    /// What `tidegate run` lets through of both together. A compaction reads for a while and then
+    /// The rate that `tidegate run` allows both together. A compaction reads for a while and then
     /// writes, so no greater budget keeps both below the kernel's limit, and requests out of the
     /// queue at the disk, which does not know their kinds.
     pub(super) budget: Rate,
