@@ -31,6 +31,10 @@ pub(crate) struct MemoryDisk {
     _scratch: Scratch,
 }
 
+fn image_path() -> PathBuf {
+    Path::new(MEMORY).join(format!("tidegate-disk-{}", std::process::id()))
+}
+
 /// The file in memory.
 struct Image(PathBuf);
 
@@ -60,7 +64,7 @@ impl MemoryDisk {
     /// As [`Self::check`], or if the kernel has no loop devices.
     pub(crate) fn new(room_mib: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
         Self::check(room_mib)?;
-        let path = Path::new(MEMORY).join(format!("tidegate-disk-{}", std::process::id()));
+        let path = image_path();
         let fail = |error: io::Error| Failure::new(Code::Failure, MESSAGE).cause(error);
         let file = File::create_new(&path).map_err(fail)?;
         let image = Image(path);
@@ -76,5 +80,36 @@ impl MemoryDisk {
     /// A directory on it.
     pub(crate) fn path(&self) -> &Path {
         self.root.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::disk::Disk;
+
+    #[test]
+    fn a_disk_in_memory_is_one_to_the_kernel_and_is_gone_afterwards() {
+        if MemoryDisk::check(16).is_err() || which("mkfs.ext4").is_none() {
+            eprintln!("SKIPPED: only root has loop devices");
+            return;
+        }
+        let disk = MemoryDisk::new(16, &Interrupt::default()).unwrap();
+        let (root, image) = (disk.path().to_owned(), image_path());
+        fs::write(root.join("file"), vec![1; 16 << 20]).unwrap();
+        let device = Disk::below(&root).unwrap();
+        assert!(device.name.starts_with("loop"), "{device:?}");
+        drop(disk);
+        assert!(!image.exists() && !root.exists());
+        let backing = format!("/sys/block/{}/loop/backing_file", device.name);
+        let left = fs::read_to_string(backing).unwrap_or_default();
+        assert!(!left.contains(&*image.to_string_lossy()), "{left}");
+    }
+
+    fn which(program: &str) -> Option<PathBuf> {
+        let paths = std::env::var_os("PATH")?;
+        let sbin = ["/sbin".into(), "/usr/sbin".into()];
+        let mut folders = std::env::split_paths(&paths).chain(sbin);
+        folders.find(|folder| folder.join(program).exists())
     }
 }
