@@ -13,6 +13,7 @@ mod fuzz;
 mod limits;
 mod lsm;
 mod orphans;
+mod python;
 mod readme;
 mod rocksdb;
 mod sturdy;
