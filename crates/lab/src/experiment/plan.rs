@@ -92,7 +92,11 @@ impl ExperimentPlan {
 
     /// The experiment for a disk that can do `measured` by itself, with set-ups of `seconds`.
     pub(crate) fn new(measured: Rate, seconds: u64) -> Self {
-        let scale_percent = scale_percent(measured);
+        Self::scaled(scale_percent(measured), seconds)
+    }
+
+    /// The experiment with this factor, in per cent.
+    pub(crate) fn scaled(scale_percent: u64, seconds: u64) -> Self {
         let scaled = |mib: u64| Rate(mib * MIB * scale_percent / 100);
         let length = Span(seconds * Span::SECOND.0);
         let budget = scaled(BUDGET);
@@ -121,6 +125,14 @@ impl ExperimentPlan {
                 Mib(Rate(DISK * MIB * MARGIN_PERCENT / 100)),
             )
         })
+    }
+
+    /// The same with work in whole multiples of `unit` bytes.
+    pub(crate) fn with_work_in(mut self, unit: u64) -> Self {
+        for tenant in &mut self.tenants {
+            tenant.work = (tenant.work / unit).max(1) * unit;
+        }
+        self
     }
 
     /// How long all set-ups take together, about. Static limits let the first tenant do all of its
