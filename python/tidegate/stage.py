@@ -365,9 +365,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-@functools.cache
 def shared(tenant: str | None = None, socket: str | None = None) -> Stage:
     """The stage of this process for a tenant, opened when it is first needed. Leave it open."""
+    return _opened(tenant, socket)
+
+
+@functools.cache
+def _opened(tenant: str | None, socket: str | None) -> Stage:
     return Stage(tenant, socket=socket)
 
 

@@ -188,7 +188,8 @@ def _on_ray(orders: list[_Order], where: bool | str) -> list[tuple[int, str, str
         # Machines need the program, and not this package.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         task = ray.remote(num_cpus=1)(_run)
-        return ray.get([task.remote(order) for order in orders])
+        answers: list[tuple[int, str, str]] = ray.get([task.remote(order) for order in orders])
+        return answers
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         if is_ours:
