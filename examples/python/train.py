@@ -24,7 +24,10 @@ try:
 except ImportError:
     torch = None
 if torch is None:
-    import numpy
+    try:
+        import numpy
+    except ImportError:
+        sys.exit("there is neither PyTorch nor NumPy; try apt-get install python3-numpy")
 
 IMAGE = 3072
 RECORD = 1 + IMAGE

@@ -19,6 +19,7 @@ mod rocksdb;
 mod sturdy;
 mod supervision;
 mod sweeps;
+mod training;
 mod transparent;
 mod trusted;
 mod ungated;

@@ -79,6 +79,7 @@ use live::{Form, Live};
 use live_verdict::LiveVerdict;
 use machine::Machine;
 use plan::{BLOCK, ExperimentPlan, Mib};
+use quiet::PriorityBoost;
 use recording::{Control, Recording};
 use report::ExperimentReport;
 use score::{Numbers, Score};
@@ -235,6 +236,8 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
         options.directory.display(),
         std::env::temp_dir().display(),
     ))?;
+    // Jobs compute as well, and their own load is no reason to lack a processor.
+    let _priority_boost = (!program.reads_disk()).then(PriorityBoost::raise);
     let Bench { testbed, probe, notes } =
         Bench::prepare(options, program, disk, &machine, interrupt)?;
     live.print(&probe)?;
