@@ -85,5 +85,5 @@ fn the_package_has_strict_types() {
     mypy.args(["-m", "mypy", "--config-file"]).arg(package().join("pyproject.toml"));
     mypy.arg("--cache-dir").arg(bed.path("cache")).args(["-p", "tidegate"]);
     let outcome = process::run(mypy.current_dir(package())).success();
-    assert!(outcome.stdout.starts_with("Success: no issues found in 7 source files"), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("Success: no issues found"), "{outcome:?}");
 }

@@ -365,7 +365,8 @@ impl DiskReader<'_> {
             ..Start::default()
         };
         let mut process = Child::start(&start, self.scratch.path())?;
-        let (clock, mut witness) = (Clock::start(), Witness::new(process.pid(), CountedBytes::Disk));
+        let (clock, mut witness) =
+            (Clock::start(), Witness::new(process.pid(), CountedBytes::Disk));
         let mut slowest = SlowestSecond::default();
         while !process.has_ended().map_err(no_direct)? {
             slowest.sample(clock.now(), witness.sample().bytes);

@@ -276,8 +276,7 @@ impl Stage<'_> {
         let awaited = program.started_path(tenant.name, scratch);
         // The one of the set-up before.
         awaited.iter().for_each(|path| drop(fs::remove_file(path)));
-        let mut start =
-            program.start(tenant, plan.block, &files.path(tenant.name), scratch);
+        let mut start = program.start(tenant, plan.block, &files.path(tenant.name), scratch);
         start.environment.extend_from_slice(&self.means.environment);
         if self.means.is_gated
             && let Some(controller) = &self.means.controller

@@ -1,9 +1,9 @@
 //! The programs of the tenants in PAIO's figure 10: fio, or training jobs in Python.
 //!
-//! A training job is `examples/python/train.py`, which reads shards of images with PyTorch's loader,
-//! or with threads and NumPy, and knows nothing of Tidegate. Shards stay in the page cache, so no
-//! disk and no neighbour of it decides what a run shows. The capacity that jobs share is then a
-//! number that is given ([`SCALE_PERCENT`]), and not a disk's.
+//! A training job is `examples/python/train.py`, which reads shards of images with PyTorch's
+//! loader, or with threads and NumPy, and knows nothing of Tidegate. Shards stay in the page cache,
+//! so no disk and no neighbour of it decides what a run shows. The capacity that jobs share is then
+//! a number that is given ([`SCALE_PERCENT`]), and not a disk's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -38,7 +38,8 @@ const SHARDS: FileLayout = FileLayout::Shards { count: 8, bytes: 683 * RECORD };
 pub(crate) const PAPER_SECONDS: u64 = 52 * 60;
 
 /// Why the kernel does not limit training jobs.
-pub(crate) const NO_DISK: &str = "files in the page cache reach no disk that the kernel could limit";
+pub(crate) const NO_DISK: &str =
+    "files in the page cache reach no disk that the kernel could limit";
 
 /// The user's choice of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -159,8 +160,8 @@ impl TenantProgram {
         }
     }
 
-    /// The file that tells that a tenant makes its first read, where that is long after its start:
-    /// an import of PyTorch takes seconds.
+    /// The file that appears before a tenant's first read, where that is long after its start: an
+    /// import of PyTorch takes seconds.
     pub(crate) fn started_path(&self, tenant: &str, scratch: &Scratch) -> Option<PathBuf> {
         match self {
             Self::Fio { .. } => None,
@@ -288,7 +289,10 @@ mod tests {
         fs::write(scratch.join("I4.json"), "{\"bytes\": 12, \"loss\": null}\n").unwrap();
         assert_eq!(reported().unwrap(), 12);
         let fio = TenantProgram::Fio { version: "fio-3.33".into() };
-        assert_eq!(fio.start(&planned.tenants[0], 1 << 20, Path::new("f"), &scratch).program, "fio");
+        assert_eq!(
+            fio.start(&planned.tenants[0], 1 << 20, Path::new("f"), &scratch).program,
+            "fio"
+        );
         assert_eq!((fio.started_path("I1", &scratch), fio.layout().needed_mib(4)), (None, 960));
     }
 }

@@ -91,9 +91,8 @@ fn starved_ns(pid: u32) -> Option<u64> {
 /// Of the thread that waited longest: any of them may be the one that reads.
 fn starved_threads_ns(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let waits = threads.filter_map(|thread| {
-        starved(&fs::read_to_string(thread.path().join("schedstat")).ok()?)
-    });
+    let waits = threads
+        .filter_map(|thread| starved(&fs::read_to_string(thread.path().join("schedstat")).ok()?));
     waits.max().unwrap_or(0)
 }
 
