@@ -131,7 +131,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path, help="where the shards are")
     parser.add_argument("--passes", type=int, default=1, help="how often to go over all shards")
-    parser.add_argument("--workers", type=int, default=2, help="readers ahead of the training")
+    parser.add_argument("--workers", type=int, default=4, help="readers ahead of the training")
     parser.add_argument("--report", type=pathlib.Path, help="where the report goes")
     parser.add_argument("--started", type=pathlib.Path, help="a file to make before the first read")
     options = parser.parse_args()
