@@ -1,6 +1,7 @@
 """A stage, with the controller that listens at $TIDEGATE_SOCKET and the policy of python.rs."""
 
 import copy
+import importlib.util
 import os
 import pathlib
 import pickle
@@ -73,6 +74,18 @@ class StageTest(unittest.TestCase):
             self.assertEqual(list(file), ["grüße 1\n"])
         with self.assertRaises(FileNotFoundError):
             stage.open(self.folder / "no")
+
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not installed")
+    def test_numpy_reads_and_writes_through_the_gates(self) -> None:
+        import numpy
+
+        array = numpy.arange(100_000)
+        with self.stage.open(self.folder / "array.npy", "wb") as file:
+            numpy.save(file, array)
+        self.assertGreaterEqual(traffic(self.stage)[1], array.nbytes)
+        with self.stage.open(self.folder / "array.npy") as file:
+            self.assertTrue((numpy.load(file) == array).all())
+        self.assertGreaterEqual(traffic(self.stage)[1], 2 * array.nbytes)
 
     def test_a_limit_holds_requests_and_other_threads_run(self) -> None:
         with tidegate.Stage("slow") as stage:

@@ -271,10 +271,11 @@ class Stage:
         binary = mode.replace("t", "").replace("b", "")
         with self.request("open", 0, path):
             inner = io.FileIO(path, binary)
-        file = gated(inner, self, path, binary)
-        if "b" in mode:
-            return file
-        return io.TextIOWrapper(file, encoding, errors, newline)
+        file: Any = gated(inner, self, path, binary)
+        if "b" not in mode:
+            file = io.TextIOWrapper(file, encoding, errors, newline)
+        opened: IO[Any] = file
+        return opened
 
     def info(self) -> StageInfo:
         """The state of the stage."""
@@ -474,28 +475,90 @@ class _GatedRaw(io.RawIOBase):
                 self.inner.close()
 
 
-class _Writer(io.BufferedWriter):
-    """A written file, whose end a transaction of its file system may decide."""
+class _GatedFile(io.BufferedIOBase):
+    """A buffered file over a raw one.
+
+    NumPy reads and writes the buffered files of `io` by their descriptors, so this is none of them.
+    """
+
+    def __init__(self, file: io.BufferedReader | io.BufferedWriter | io.BufferedRandom) -> None:
+        self._file: Any = file
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
+    def _checked(self, name: str) -> Any:
+        """A method of the file for reading, which a file for writing does not have."""
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        return getattr(self._file, name)
+
+    def read(self, size: int | None = -1) -> bytes:
+        return bytes(self._checked("read")(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return bytes(self._checked("read1")(size))
+
+    def peek(self, size: int = 0) -> bytes:
+        return bytes(self._checked("peek")(size))
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._checked("readinto")(buffer))
+
+    def readinto1(self, buffer: Any) -> int:
+        return int(self._checked("readinto1")(buffer))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return bytes(self._checked("readline")(-1 if size is None else size))
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(data))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def truncate(self, size: int | None = None) -> int:
+        return int(self._file.truncate(size))
+
+    def flush(self) -> None:
+        if not self.closed:
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
     def commit(self) -> None:
-        inner: Any = getattr(self.raw, "inner")
-        inner.commit()
+        """Has a transaction of the wrapped file system keep what was written."""
+        self._file.raw.inner.commit()
 
     def discard(self) -> None:
-        inner: Any = getattr(self.raw, "inner")
-        inner.discard()
+        """The opposite."""
+        self._file.raw.inner.discard()
 
 
 def gated(
     inner: Any, stage: Stage, path: str | os.PathLike[str], mode: str
-) -> io.BufferedReader | io.BufferedWriter | io.BufferedRandom:
+) -> io.BufferedIOBase:
     """An open binary file, with reads and writes that are requests of a stage.
 
     ``mode`` is the one that it was opened with, and ``path`` is for rules.
     """
     raw = _GatedRaw(inner, stage, path)
     if "+" in mode:
-        return io.BufferedRandom(raw, _BUFFER)
+        return _GatedFile(io.BufferedRandom(raw, _BUFFER))
     if "r" in mode:
-        return io.BufferedReader(raw, _BUFFER)
-    return _Writer(raw, _BUFFER)
+        return _GatedFile(io.BufferedReader(raw, _BUFFER))
+    return _GatedFile(io.BufferedWriter(raw, _BUFFER))

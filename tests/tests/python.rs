@@ -57,13 +57,13 @@ fn scopes_need_neither_shim_nor_library() {
 #[test]
 fn a_program_without_the_shim_passes_the_gates_of_a_stage() {
     let bed = Bed::new(POLICY);
-    let python = tools::need("python3");
+    let python = tools::python_with("numpy").unwrap_or_else(|| tools::need("python3"));
     let outcome = unittest(&python, "test_stage.py", Some(&built::library()), |command| {
         command.env("TIDEGATE_SOCKET", bed.socket()).env("TMPDIR", bed.folder());
     });
-    expect_ran(&outcome, 8);
+    expect_ran(&outcome, 9);
     // What a stage has counted is the tenant's also for the controller.
-    bed.wait_for_count("training", "bytes", 6 * 256 * 12_345 / 3);
+    bed.wait_for_count("training", "bytes", 2 * 256 * 12_345);
     bed.wait_for_count("flush", "bytes", 200);
 }
 
