@@ -301,6 +301,10 @@ impl Stage<'_> {
                 running.awaited = None;
                 running.started = clock.now();
             }
+            // What it has read since the last sample, of which the kernel knows nothing later.
+            if running.process.is_ending() {
+                running.witness.sample();
+            }
             if running.ended.is_none() && running.process.has_ended()? {
                 running.ended = Some(clock.now());
             }
