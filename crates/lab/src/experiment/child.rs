@@ -132,7 +132,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Whether it has ended and the kernel still has its counts, which [`Self::has_ended`] discards.
+    /// Whether it has ended and the kernel still has its counts, until [`Self::has_ended`] notices.
     pub(crate) fn is_ending(&self) -> bool {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
