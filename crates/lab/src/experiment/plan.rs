@@ -70,6 +70,8 @@ pub(crate) struct ExperimentPlan {
     pub(crate) disk: Rate,
     /// The size of a request, in bytes.
     pub(crate) block: u64,
+    /// How much of its rate a tenant may catch up with at once, if not the policy's default.
+    pub(crate) burst: Option<Span>,
     /// How long a set-up takes that wastes nothing.
     pub(crate) length: Span,
     /// The tenants, in the order in which they start.
@@ -111,7 +113,8 @@ impl ExperimentPlan {
         let smallest = tenants.iter().map(|tenant| tenant.promise.0).min().unwrap_or(0);
         let block = (smallest / BLOCKS_PER_SECOND + 1).next_power_of_two() / 2;
         let block = block.clamp(BLOCK_MIN, BLOCK);
-        Self { scale_percent, budget, disk: scaled(DISK), block, length, tenants }
+        let (disk, burst) = (scaled(DISK), None);
+        Self { scale_percent, budget, disk, block, burst, length, tenants }
     }
 
     /// A note for readers of scaled numbers; `None` if rates are the paper's.
