@@ -19,11 +19,18 @@ METADATA = """\
 Metadata-Version: 2.1
 Name: tidegate
 Version: {version}
-Summary: Keys and values in the memory of a Tidegate data node, and sweeps of simulations
+Summary: Scopes, stages and stores of Tidegate, file systems that pass its gates, and simulations
 License: MIT OR Apache-2.0
 Requires-Python: >=3.9
+Provides-Extra: fsspec
+Requires-Dist: fsspec>=2022.11; extra == "fsspec"
 Provides-Extra: ray
 Requires-Dist: ray>=2.9; extra == "ray"
+"""
+
+ENTRY_POINTS = """\
+[fsspec.specs]
+tidegate = tidegate.filesystem.GatedFileSystem
 """
 
 WHEEL = """\
@@ -47,12 +54,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version = re.search(r'^__version__ = "(.+)"$', source, re.MULTILINE)[1]
     tag = "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
     about = f"tidegate-{version}.dist-info"
+    modules = sorted(package.glob("*.py"))
     files = {
-        "tidegate/__init__.py": source.encode(),
-        "tidegate/sweeps.py": (package / "sweeps.py").read_bytes(),
+        **{f"tidegate/{module.name}": module.read_bytes() for module in modules},
         "tidegate/py.typed": b"",
         "tidegate/libtidegate.so": library.read_bytes(),
         f"{about}/METADATA": METADATA.format(version=version).encode(),
+        f"{about}/entry_points.txt": ENTRY_POINTS.encode(),
         f"{about}/WHEEL": WHEEL.format(tag=tag).encode(),
     }
     record = "".join(f"{name},{digest(data)},{len(data)}\n" for name, data in files.items())

@@ -29,6 +29,9 @@ make                 | test                 | the C example is built as its read
 git                  | test                 | a real program that tests run under a policy
 python3              | test                 | a real program that tests run under a policy
 python3-pip          | test                 | installs the Python package as its users do | pip
+python3-fsspec       | test                 | file systems that the Python package wraps
+python3-numpy        | test demo            | training jobs where PyTorch is not installed
+mypy                 | test                 | checks the types of the Python package
 tar                  | test                 | a real program that tests run under a policy
 rsync                | test                 | a real program that tests run under a policy
 sqlite3              | test                 | a real program that tests run under a policy

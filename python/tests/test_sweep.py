@@ -1,4 +1,4 @@
-"""Sweeps with the program in $TIDEGATE_PROGRAM: `python3 -m unittest discover`."""
+"""Simulations with the program in $TIDEGATE_PROGRAM: `python3 -m unittest discover`."""
 
 import importlib.util
 import json
@@ -38,6 +38,17 @@ class SweepTest(unittest.TestCase):
         row = rows[2]
         self.assertEqual(row.pop("point"), {RATE: "1Gbps", "transport.law": "qtcp"})
         self.assertEqual(row, alone)
+
+    def test_one_simulation_is_what_the_program_prints(self) -> None:
+        command = [os.environ["TIDEGATE_PROGRAM"], "sim", self.scenario, "--json"]
+        for options, words in [({}, ""), ({"law": "qtcp", "seed": 7}, "--law qtcp --seed 7")]:
+            done = subprocess.run(command + words.split(), stdout=subprocess.PIPE, check=True)
+            self.assertEqual(tidegate.sim(self.scenario, **options), json.loads(done.stdout))
+        out = self.scenario.with_name("series")
+        tidegate.sim(self.scenario, out=out)
+        self.assertTrue((out / "series.csv").read_text().count("\n") > 1)
+        with self.assertRaisesRegex(tidegate.SimulationError, "reno"):
+            tidegate.sim(self.scenario, law="reno")
 
     def test_values_are_those_of_python(self) -> None:
         sizes = [{"fixed": "10kB"}, {"uniform": {"block": "4KiB", "least": 1, "most": 3}}]

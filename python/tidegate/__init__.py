@@ -1,4 +1,19 @@
-"""Keys and values in the memory of a Tidegate data node.
+"""Tidegate for Python: scopes, stages, stores and simulations.
+
+A program under ``tidegate run`` reports what its requests are for, and rules of the policy match
+it:
+
+    with tidegate.scope("compaction"):
+        compact()                           # rules with context = "compaction" apply
+
+A program that cannot be run under it asks the gates of the policy by itself, file by file or
+request by request:
+
+    with tidegate.Stage("training") as stage, stage.open("shard-0.npy") as file:
+        file.read()
+
+or has all that a file system of `fsspec` reads and writes pass them
+(:class:`tidegate.filesystem.GatedFileSystem`).
 
 A data node gives its memory to processes on its machine, which read and write it by themselves:
 
@@ -13,36 +28,48 @@ Keys and values are ``bytes`` and are copied. A call waits until it is done or h
 for the store's timeout, and other threads run meanwhile. A store may be used by any number of
 threads, and only by the process that has opened it.
 
-A program under ``tidegate run`` says what its requests are for, and rules of the policy match it:
+Simulations run with one call, or at the points of a grid on all processors or on Ray:
 
-    with tidegate.scope("compaction"):
-        compact()                           # rules with context = "compaction" apply
-
-This is the C interface, by ctypes; docs/src/data-nodes.md and docs/src/capi.md are the guides.
-
-Simulations run at the points of a grid, on all processors or on Ray (docs/src/simulator.md):
-
+    tidegate.sim("scenario.toml")
     tidegate.sweep("scenario.toml", {"transport.law": ["dctcp", "qtcp"]}, seeds=5)
+
+Stages and stores are the C interface, by ctypes. docs/src/python.md is the guide.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import functools
 import os
-import pathlib
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
 from typing import NoReturn
 
-from .sweeps import SimulationError, sweep
+from .errors import (
+    Contended,
+    Damaged,
+    Error,
+    Forked,
+    Full,
+    KeyLength,
+    Late,
+    NoLibrary,
+    NotAdmitted,
+    OtherVersion,
+    Throttled,
+    Unreachable,
+    ValueLength,
+)
+from .library import fail, load, wrong_type
+from .scopes import scope
+from .stage import Counters, Request, Stage, StageInfo
+from .sweeps import SimulationError, sim, sweep
 
 __all__ = [
     "Contended",
+    "Counters",
     "Damaged",
     "ENTRY_MAX",
     "Error",
@@ -51,15 +78,20 @@ __all__ = [
     "KEY_MAX",
     "KeyLength",
     "Late",
+    "NoLibrary",
     "NotAdmitted",
     "OtherVersion",
+    "Request",
     "SimulationError",
+    "Stage",
+    "StageInfo",
     "Store",
     "Throttled",
     "Unreachable",
     "VALUE_MAX",
     "ValueLength",
     "scope",
+    "sim",
     "sweep",
 ]
 __version__ = "0.1.0"
@@ -70,71 +102,6 @@ VALUE_MAX = 4096
 """Bytes of the longest value."""
 ENTRY_MAX = 4144
 """Bytes of the longest key and value together."""
-
-
-class Error(Exception):
-    """What went wrong, in words. ``status`` is the number that the C interface gives it."""
-
-    status: int = 0
-
-
-class Unreachable(Error, ConnectionError):
-    """No data node listens there; or it is gone, and without it there are no tokens."""
-
-
-class NotAdmitted(Error, PermissionError):
-    """The data node does not let this process in, or not for this tenant."""
-
-
-class OtherVersion(Error):
-    """The data node, the store in its memory or the library is of another release."""
-
-
-class KeyLength(Error, ValueError):
-    """The key has no bytes, or more than KEY_MAX."""
-
-
-class ValueLength(Error, ValueError):
-    """The value has more than VALUE_MAX bytes, or with its key more than ENTRY_MAX."""
-
-
-class Full(Error):
-    """The store has no room for the key or its value."""
-
-
-class Contended(Error):
-    """Others changed the key again and again. Nothing was changed; try again."""
-
-
-class Damaged(Error):
-    """The store, or a value in it, is not what was written."""
-
-
-class Late(Error, TimeoutError):
-    """It was not done in time, as there were no tokens for it. A change may happen yet."""
-
-
-class Forked(Error):
-    """The store was opened by the process that this one was forked from."""
-
-
-class Throttled(Error):
-    """This client's updates hold as many blocks as they may. Try again after two periods."""
-
-
-_ERRORS: dict[int, type[Error]] = {
-    9: Unreachable,
-    10: NotAdmitted,
-    11: OtherVersion,
-    12: KeyLength,
-    13: ValueLength,
-    14: Full,
-    15: Contended,
-    16: Damaged,
-    17: Late,
-    18: Forked,
-    19: Throttled,
-}
 
 _TIMEOUT_MAX = 1_000_000_000
 """Seconds above the longest timeout, some 30 years."""
@@ -179,23 +146,9 @@ class _Settings(ctypes.Structure):
     ]
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    """The library: the one that is named, that came with this package, or that the system has."""
-    beside = pathlib.Path(__file__).with_name("libtidegate.so")
-    path = os.environ.get("TIDEGATE_LIBRARY") or (beside if beside.exists() else "libtidegate.so")
-    try:
-        library = ctypes.CDLL(os.fspath(path))
-    except OSError as error:
-        raise OSError(
-            f"{error}; build it (cargo build --release -p tidegate-capi) and install this package"
-            " by pip, or name it in TIDEGATE_LIBRARY"
-        ) from None
-    library.tidegate_version.restype = ctypes.c_uint32
-    major, minor, patch = map(int, __version__.split("."))
-    if library.tidegate_version() != major << 16 | minor << 8 | patch:
-        raise OtherVersion(f"{path} is not of release {__version__}; build it from the same source")
-    library.tidegate_error_detail.restype = ctypes.c_char_p
+def _declared() -> ctypes.CDLL:
+    """The library, whose functions of stores have their types."""
+    found = load()
     store, bytes_ = ctypes.c_void_p, _Bytes
     for name, arguments in {
         "open": [ctypes.c_char_p, ctypes.POINTER(_Settings), ctypes.POINTER(store)],
@@ -205,44 +158,8 @@ def _library() -> ctypes.CDLL:
         "put": [store, bytes_, bytes_],
         "delete": [store, bytes_, ctypes.POINTER(ctypes.c_int)],
     }.items():
-        getattr(library, f"tidegate_store_{name}").argtypes = arguments
-    library.tidegate_scope_enter.argtypes = [ctypes.c_char_p]
-    library.tidegate_scope_enter.restype = ctypes.c_uint16
-    library.tidegate_scope_leave.argtypes = [ctypes.c_uint16]
-    library.tidegate_scope_leave.restype = None
-    return library
-
-
-@contextlib.contextmanager
-def scope(context: str) -> Iterator[None]:
-    """Has the requests of this thread in a context with this name, until the block ends.
-
-    A rule of the policy with ``context`` gives them a tenant, and so its class and its limits. The
-    program runs under ``tidegate run``; elsewhere a scope changes nothing. Scopes nest, and belong
-    to the thread that has entered them: a block with ``await`` in it would also apply to other
-    tasks of the thread. As a decorator, it is around each call of a function.
-
-    Names are cut after 63 bytes, and a process has at most 255 of them; later ones are no context.
-    Raises ``ValueError`` for a name with a zero byte.
-    """
-    if not isinstance(context, str):
-        raise _wrong_type("context", "str", context)
-    name = context.encode()
-    if b"\0" in name:
-        raise ValueError("the name of a context has no zero byte")
-    library = _library()
-    outer = library.tidegate_scope_enter(name)
-    try:
-        yield
-    finally:
-        library.tidegate_scope_leave(outer)
-
-
-def _fail(status: int) -> NoReturn:
-    detail = _library().tidegate_error_detail().decode()
-    error = _ERRORS.get(status, Error)(detail)
-    error.status = status
-    raise error
+        getattr(found, f"tidegate_store_{name}").argtypes = arguments
+    return found
 
 
 class _Room:
@@ -268,11 +185,7 @@ def _point(to: _Bytes, content: bytes, name: str) -> None:
         to.length = len(content)
         to.data = content
     except TypeError:
-        raise _wrong_type(name, "bytes", content) from None
-
-
-def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
-    return TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+        raise wrong_type(name, "bytes", content) from None
 
 
 class Store:
@@ -301,12 +214,12 @@ class Store:
         self._rooms: weakref.WeakSet[_Room] = weakref.WeakSet()
         self._own = threading.local()
         if not isinstance(tenant, (str, type(None))):
-            raise _wrong_type("tenant", "str or None", tenant)
+            raise wrong_type("tenant", "str or None", tenant)
         if not isinstance(timeout, (int, float)):
-            raise _wrong_type("timeout", "a number", timeout)
+            raise wrong_type("timeout", "a number", timeout)
         for name, number in (("parts", parts), ("locations", locations)):
             if not isinstance(number, int):
-                raise _wrong_type(name, "int", number)
+                raise wrong_type(name, "int", number)
             if not 0 <= number < 1 << 32:
                 raise ValueError(f"{name} must be from 0 to 4294967295, not {number}")
         if not 0 < timeout < _TIMEOUT_MAX:
@@ -315,7 +228,7 @@ class Store:
         for name, word in (("at", path), ("tenant", (tenant or "").encode())):
             if b"\0" in word:
                 raise ValueError(f"{name} must not have a zero byte")
-        self._library = library = _library()
+        self._library = library = _declared()
         settings = _Settings(
             size=ctypes.sizeof(_Settings),
             tenant=None if tenant is None else tenant.encode(),
@@ -326,7 +239,7 @@ class Store:
         )
         handle = ctypes.c_void_p()
         if status := library.tidegate_store_open(path, settings, ctypes.byref(handle)):
-            _fail(status)
+            fail(status)
         self._handle = handle.value
 
     def __reduce__(self) -> NoReturn:
@@ -342,7 +255,7 @@ class Store:
             if status := self._library.tidegate_store_get(
                 self._handle, room.key, room.buffer, found
             ):
-                _fail(status)
+                fail(status)
             return ctypes.string_at(room.address, found.length) if found.data else None
         finally:
             room.is_busy = False
@@ -361,7 +274,7 @@ class Store:
                 if status := self._library.tidegate_store_get_many(
                     self._handle, lookups, len(some)
                 ):
-                    _fail(status)
+                    fail(status)
                 for place in range(len(some)):
                     found = lookups[place].value
                     address = found.data
@@ -379,7 +292,7 @@ class Store:
             _point(room.key, key, "key")
             _point(room.content, value, "value")
             if status := self._library.tidegate_store_put(self._handle, room.key, room.content):
-                _fail(status)
+                fail(status)
         finally:
             room.is_busy = False
 
@@ -389,7 +302,7 @@ class Store:
         try:
             _point(room.key, key, "key")
             if status := self._library.tidegate_store_delete(self._handle, room.key, room.had):
-                _fail(status)
+                fail(status)
             return room.had.value == 1
         finally:
             room.is_busy = False

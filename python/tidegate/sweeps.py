@@ -1,6 +1,6 @@
-"""Simulations at the points of a grid, on this machine or on Ray.
+"""Simulations: one, or those at the points of a grid, on this machine or on Ray.
 
-The simulator is the program ``tidegate``. What it prints does not depend on where a point runs, nor
+The simulator is the program ``tidegate-lab``. Its output does not depend on where a point runs, nor
 on how many run at a time, so both ways give the same rows.
 """
 
@@ -15,13 +15,38 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["SimulationError", "sweep"]
+__all__ = ["SimulationError", "sim", "sweep"]
 
 
 class SimulationError(Exception):
     """What the simulator said instead of rows, in words. ``code`` is its exit code."""
 
     code: int = 1
+
+
+def sim(
+    scenario: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    model: str | None = None,
+    law: str | None = None,
+    policy: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    program: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Runs a scenario once, and returns the object that ``tidegate-lab sim --json`` prints.
+
+    ``scenario`` is a file, and ``seed`` another seed than its own. ``model`` is ``"packets"`` or
+    ``"dtm"``; ``law`` and ``policy`` are those of the command. With ``out``, time series go to
+    files in that directory.
+
+    ``program`` is the simulator: ``tidegate-lab``, or what ``TIDEGATE_PROGRAM`` names.
+
+    Raises SimulationError if the scenario cannot be run.
+    """
+    options = _options({"seed": seed, "model": model, "law": law, "out": out})
+    [row] = _rows(_run(_Order(_program(program), options, _files(scenario, policy), {}, None)))
+    return row
 
 
 def sweep(
@@ -57,29 +82,40 @@ def sweep(
 
     Raises SimulationError if a point cannot be run; then there are no rows of others either.
     """
-    named = program or os.environ.get("TIDEGATE_PROGRAM") or "tidegate-lab"
-    options: list[str] = []
-    for name, value in (("--seeds", seeds), ("--model", model), ("--law", law)):
-        options += [] if value is None else [name, str(value)]
-    files = {"scenario": pathlib.Path(scenario).absolute()}
-    if policy is not None:
-        files["policy"] = pathlib.Path(policy).absolute()
+    named = _program(program)
+    options = _options({"seeds": seeds, "model": model, "law": law})
+    files = _files(scenario, policy)
     axes = {key: [_toml(value) for value in values] for key, values in grid.items()}
     for key, values in axes.items():
         if not values:
             raise ValueError(f"{key} has no values")
     if not ray:
-        order = _Order(os.fspath(named), options + _sweeps(axes), files, {}, workers)
+        order = _Order(named, options + _sweeps(axes), files, {}, workers)
         return _rows(_run(order))
     # What the files say goes to machines that do not have them.
     texts = {name: path.read_bytes() for name, path in files.items()}
     points: list[dict[str, list[str]]] = [{}]
     for key, values in axes.items():
         points = [{**point, key: [value]} for point in points for value in values]
-    orders = [
-        _Order(os.fspath(named), options + _sweeps(point), files, texts, 1) for point in points
-    ]
+    orders = [_Order(named, options + _sweeps(point), files, texts, 1) for point in points]
     return [row for answer in _on_ray(orders, ray) for row in _rows(answer)]
+
+
+def _program(program: str | os.PathLike[str] | None) -> str:
+    return os.fspath(program or os.environ.get("TIDEGATE_PROGRAM") or "tidegate-lab")
+
+
+def _options(values: Mapping[str, object]) -> list[str]:
+    """Options of the command; those without a value are left out."""
+    given = ((name, value) for name, value in values.items() if value is not None)
+    return [word for name, value in given for word in (f"--{name}", str(value))]
+
+
+def _files(
+    scenario: str | os.PathLike[str], policy: str | os.PathLike[str] | None
+) -> dict[str, pathlib.Path]:
+    named = {"scenario": scenario, "policy": policy}
+    return {name: pathlib.Path(path).absolute() for name, path in named.items() if path is not None}
 
 
 class _Order(NamedTuple):
@@ -152,7 +188,8 @@ def _on_ray(orders: list[_Order], where: bool | str) -> list[tuple[int, str, str
         # Machines need the program, and not this package.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         task = ray.remote(num_cpus=1)(_run)
-        return ray.get([task.remote(order) for order in orders])
+        answers: list[tuple[int, str, str]] = ray.get([task.remote(order) for order in orders])
+        return answers
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         if is_ours:

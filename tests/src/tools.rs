@@ -68,6 +68,21 @@ pub fn want(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// A Python interpreter with this module: the one of `PATH`, or the system's, for which packages
+/// install modules. Says so if there is none.
+pub fn python_with(module: &str) -> Option<PathBuf> {
+    let candidates = find("python3").into_iter().chain(["/usr/bin/python3".into()]);
+    let has_module = |python: &PathBuf| {
+        let output = Command::new(python).args(["-c", &format!("import {module}")]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = candidates.into_iter().find(has_module);
+    if found.is_none() {
+        skipped(&format!("no python3 has the module {module}"));
+    }
+    found
+}
+
 /// A TCP port of this machine on which no process listens.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! Sweeps of simulations from Python.
+//! Simulations and sweeps of them from Python.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn python_sweeps_with_the_program() {
     command.args(["-m", "unittest", "discover", "--verbose", "--pattern", "test_sweep.py"]);
     let outcome = process::run(command.arg("--start-directory").arg(python.join("tests")));
     let outcome = outcome.success();
-    assert!(outcome.stderr.contains("Ran 4 tests"), "{outcome:?}");
+    assert!(outcome.stderr.contains("Ran 5 tests"), "{outcome:?}");
     outcome
         .stderr
         .lines()

@@ -16,6 +16,7 @@ use crate::experiment::lsm::{self, LsmMixture, LsmOptions};
 use crate::experiment::page::date;
 use crate::experiment::paper::{self, Figure, RunKind, Worlds};
 use crate::experiment::pshift::PSHIFT;
+use crate::experiment::training::TenantWorkload;
 use crate::experiment::verdict::{Claim, Verdict};
 use crate::experiment::{self, figure4, figure10, kept, recorded};
 use tidegate_console::command_line::Common;
@@ -57,13 +58,14 @@ Papers:
 
 All figures, and a page with them, repro.html, go to the directory --out. A result that is there,
 of the same program, machine and options, is shown again and not repeated, unless a claim was
-skipped or disturbed: a command that was interrupted goes on where it was. --no-cgroups and --plain
-are for figure 10 of paio, --rounds and --long for figures 5 to 7, --seconds and --directory for
-these four.
+skipped or disturbed: a command that was interrupted goes on where it was. --no-cgroups, --plain
+and --workload are for figure 10 of paio, --rounds for figures 5 to 7, --seconds and --directory for
+these four, and so is --long, of figure 10 with training jobs.
 
 Examples:
   tidegate-lab repro list
   tidegate-lab repro paio 10 --seconds 120 --out /tmp/figure10
+  tidegate-lab repro paio 10 --workload torch
   tidegate-lab repro paio 5 --rounds 3
   tidegate-lab repro dsfq 9 12 burst
   tidegate-lab repro e2e 12 --seed 2
@@ -103,10 +105,15 @@ pub(crate) struct Args {
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// The paper's times for figures 5 to 7 of paio: each run of a system takes 20 minutes
+    /// The paper's times for figures 5 to 7 of paio, where each run of a system takes 20 minutes,
+    /// and for training jobs of figure 10, where a set-up takes 52 and static limits twice as long
     #[arg(long, env = "TIDEGATE_LONG", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "seconds")]
     long: bool,
+
+    /// The program of the four tenants of figure 10 of paio
+    #[arg(long, value_enum, default_value_t, env = "TIDEGATE_WORKLOAD", hide_env_values = true)]
+    workload: TenantWorkload,
 
     #[command(flatten)]
     wanted: DemoOptions,
@@ -148,14 +155,23 @@ const PAIO: [Figure<Paio>; 5] = [
     Figure::new("7", "the same; nine of ten write", Worlds::Live, |args, wanted, common| {
         lsm::run(LsmMixture::WriteHeavy, &args.lsm(wanted, common))
     }),
-    Figure::new("10", "four tenants share a disk", Worlds::Live, |_, wanted, common| {
-        let outcome = experiment::run(&wanted.options(SECONDS, "out/repro-paio", common))?;
+    Figure::new("10", "four tenants share a disk", Worlds::Live, |args, wanted, common| {
+        let outcome = experiment::run(&args.four_tenants(wanted, common))?;
         let (text, pictures) = (outcome.description(Paint::none()), outcome.pictures().to_vec());
         Ok((figure10::claims(&outcome), text, pictures))
     }),
 ];
 
 impl Args {
+    /// The options of figure 10 of PAIO.
+    fn four_tenants(&self, wanted: DemoOptions, common: &Common) -> experiment::Options {
+        let out = "out/repro-paio";
+        match self.workload {
+            TenantWorkload::Fio => wanted.options(SECONDS, out, common),
+            TenantWorkload::Torch => wanted.training(SECONDS, self.long, out, common),
+        }
+    }
+
     /// The options of figures 5 to 7 of PAIO.
     fn lsm(&self, wanted: DemoOptions, common: &Common) -> LsmOptions {
         wanted.lsm(self.rounds, self.long, "out/repro-paio", common)

@@ -14,7 +14,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::Deserialize;
 use tidegate_fabric::tether;
 use tidegate_model::Span;
@@ -130,6 +130,15 @@ impl Child {
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Whether it has ended and the kernel still has its counts, until [`Self::has_ended`] notices.
+    pub(crate) fn is_ending(&self) -> bool {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let waited =
+            pid.filter(|_| self.status.is_none()).map(|pid| waitid(WaitId::Pid(pid), options));
+        waited.is_some_and(|waited| waited.is_ok_and(|status| status.is_some()))
     }
 
     /// Whether it has ended.
@@ -327,7 +336,12 @@ mod tests {
     fn a_child_succeeds_or_its_error_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let mut good = Child::start(&shell("good", "exit 0"), directory.path()).unwrap();
-        assert!(wait(&mut good).unwrap());
+        let clock = Clock::start();
+        while !good.is_ending() {
+            assert!(clock.now().0 < 10 * Span::SECOND.0, "it does not end");
+            std::thread::yield_now();
+        }
+        assert!(wait(&mut good).unwrap() && !good.is_ending());
         let bad = shell("bad", "echo first >&2; echo no room >&2; exit 7");
         let mut bad = Child::start(&bad, directory.path()).unwrap();
         assert_eq!(wait(&mut bad).unwrap_err().to_string(), "bad ended with code 7: no room");

@@ -1,5 +1,6 @@
 //! Figure 10 of PAIO, live: its claims about four tenants that share a disk, judged by three runs
-//! of the demo: without control, with static limits, and with Tidegate.
+//! of the demo: without control, with static limits, and with Tidegate. Tenants are fio, or
+//! training jobs as in the paper, for which there is a claim of our own on their times.
 //!
 //! A tenant has its promise in a second with at least [`KEPT_PERMILLE`] of it. A tenant that has it
 //! in at most [`MISSES`] percent of the time misses it.
@@ -12,10 +13,19 @@ use super::paper::{ClaimSource, LIVE};
 use super::plan::KEPT_PERMILLE;
 use super::recording::{Control, seconds};
 use super::score::{Score, TenantScore, WindowCounts, percent};
+use super::training::TenantWorkload;
 use super::verdict::{Check, Claim, at_least, at_most, order};
 
 /// A tenant that has its promise in no more than this share of the time misses it, in percent.
 const MISSES: f64 = 10.0;
+
+/// Training jobs take at most this part of the time that they take without control, and of the time
+/// with static limits, in percent.
+const TIME_MAX: [f64; 2] = [105.0, 80.0];
+
+/// Our own claim on training jobs.
+const TIMES: &str = "all training jobs are done with Tidegate about as soon as without control, \
+                     and clearly sooner than with static limits";
 
 /// A level is reached in a window from so many percent of it on.
 const KEPT: f64 = KEPT_PERMILLE as f64 / 10.0;
@@ -23,18 +33,22 @@ const KEPT: f64 = KEPT_PERMILLE as f64 / 10.0;
 pub(crate) fn claims(outcome: &DemoOutcome) -> Vec<Claim> {
     let scores = Control::ALL.map(|control| outcome.score(control));
     let [Some(none), Some(fixed), Some(tidegate)] = scores else { return Vec::new() };
+    let scores = [none, fixed, tidegate];
     let claim = |text: &str, scores: &[&Score], measured: Value, checks: Vec<Check>| {
         let mut numbers = Map::new();
         if let Value::Object(measured) = measured {
             numbers.extend(measured);
         }
         numbers.insert("scale_percent".into(), outcome.plan.scale_percent.into());
+        if outcome.workload == TenantWorkload::Torch {
+            numbers.insert("workload".into(), outcome.machine.load_generator.clone().into());
+        }
         let seconds = scores.last().map_or(0.0, |score| seconds(score.took.0));
         let source = ClaimSource { paper: "paio", figure: "10", world: LIVE, seed: None, seconds };
         let disturbance = scores.iter().find_map(|score| score.disturbance());
         source.claim(text, numbers.into(), checks).disturbed(disturbance.as_deref())
     };
-    vec![
+    let mut claims = vec![
         claim(
             "without control all four get the same while all run, so I3 and I4, which are promised \
              most, seldom have their promises then",
@@ -68,6 +82,19 @@ pub(crate) fn claims(outcome: &DemoOutcome) -> Vec<Claim> {
             ends(fixed, tidegate),
             earlier(fixed, tidegate),
         ),
+    ];
+    if outcome.workload == TenantWorkload::Torch {
+        let took = took_all(none, fixed, tidegate);
+        claims.push(claim(TIMES, &scores, took, times(none, fixed, tidegate)).ours());
+    }
+    claims
+}
+
+fn times(none: &Score, fixed: &Score, tidegate: &Score) -> Vec<Check> {
+    let of = |other: &Score| tidegate.took.0 as f64 * 100.0 / other.took.0.max(1) as f64;
+    vec![
+        at_most("", "% of the time without control", TIME_MAX[0], of(none)),
+        at_most("", "% of the time with static limits", TIME_MAX[1], of(fixed)),
     ]
 }
 
@@ -195,12 +222,12 @@ mod tests {
             kernel: String::new(),
             disk: String::new(),
             file_system: String::new(),
-            fio: String::new(),
+            load_generator: String::new(),
             release: "",
         };
-        let (report, samples) = Default::default();
-        let (notes, results) = (Vec::new(), results.into());
-        DemoOutcome { plan, machine, notes, results, report, samples, pictures: Vec::new() }
+        let (report, samples, workload) = Default::default();
+        let (notes, results, pictures) = (Vec::new(), results.into(), Vec::new());
+        DemoOutcome { workload, plan, machine, notes, results, report, samples, pictures }
     }
 
     fn verdicts(outcome: &DemoOutcome) -> Vec<Verdict> {
@@ -219,6 +246,23 @@ mod tests {
         }
         assert_eq!(line["verdict"], "reproduced");
         assert_eq!(line["measured"]["i4_promise_kept_percent_with_all_four"], 0.0);
+    }
+
+    #[test]
+    fn training_jobs_have_a_claim_on_their_times() {
+        let trained = |change: fn(&mut Recording)| {
+            let outcome = DemoOutcome { workload: TenantWorkload::Torch, ..outcome(change) };
+            let last = claims(&outcome).pop().unwrap();
+            assert!(last.ours && last.measured.contains_key("workload"), "{last:?}");
+            last.verdict
+        };
+        assert_eq!(trained(|_| ()), Verdict::Holds);
+        let late = trained(|recording| {
+            if recording.control == Control::Tidegate {
+                recording.courses[0].ended = recording.courses[0].ended.after(recording.took());
+            }
+        });
+        assert_eq!(late, Verdict::Fails);
     }
 
     #[test]

@@ -18,7 +18,44 @@ const CHUNK: usize = 4 * MIB as usize;
 /// The smallest block that a disk would compare with others.
 const UNIT: usize = 4096;
 
-/// A file for each tenant, in a directory of their own. Dropping them removes all of it.
+/// The files of one tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileLayout {
+    /// One, of this size.
+    One(u64),
+    /// A directory with `count` of them, of `bytes` each.
+    Shards { count: u64, bytes: u64 },
+}
+
+impl FileLayout {
+    /// That of fio, whose processes each read a region of one file.
+    pub(crate) const FIO: Self = Self::One(JOBS * REGION);
+
+    /// Bytes of all files of a tenant.
+    pub(crate) const fn bytes(self) -> u64 {
+        match self {
+            Self::One(bytes) => bytes,
+            Self::Shards { count, bytes } => count * bytes,
+        }
+    }
+
+    /// The space for the files of so many tenants, in MiB.
+    pub(crate) const fn needed_mib(self, tenants: usize) -> u64 {
+        (tenants as u64 * self.bytes()).div_ceil(MIB)
+    }
+
+    /// Each file of the tenant with this path, and its size.
+    fn files(self, path: &Path) -> Vec<(PathBuf, u64)> {
+        match self {
+            Self::One(bytes) => vec![(path.into(), bytes)],
+            Self::Shards { count, bytes } => {
+                (0..count).map(|number| (path.join(format!("{number:03}.bin")), bytes)).collect()
+            }
+        }
+    }
+}
+
+/// The files of each tenant, in a directory of their own. Dropping them removes all of it.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
@@ -27,19 +64,15 @@ pub(crate) struct Files {
 /// The option that names the directory of the files.
 const OPTION: &str = "--directory DIR";
 
-/// The room for the files of so many tenants, in MiB.
-pub(crate) fn needed_mib(tenants: usize) -> u64 {
-    tenants as u64 * JOBS * REGION / MIB
-}
-
 impl Files {
-    /// Writes a file for each of `names` in a new directory below `parent`.
+    /// Writes the files of each of `names` in a new directory below `parent`.
     pub(crate) fn write(
         parent: &Path,
         names: &[&str],
+        layout: FileLayout,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let needed = needed_mib(names.len());
+        let needed = layout.needed_mib(names.len());
         scratch::check_space(parent, needed, OPTION)?;
         let fail = |error: io::Error| {
             let path = parent.display();
@@ -51,18 +84,23 @@ impl Files {
         fs::create_dir(&directory).map_err(fail)?;
         let files = Self { directory };
         let mut noise = Noise::new();
-        for name in names {
-            let mut file = File::create_new(files.path(name)).map_err(fail)?;
-            for _ in 0..JOBS * REGION / CHUNK as u64 {
+        for (path, bytes) in names.iter().flat_map(|name| layout.files(&files.path(name))) {
+            let directory = path.parent().unwrap_or(&files.directory);
+            fs::create_dir_all(directory).map_err(fail)?;
+            let mut file = File::create_new(&path).map_err(fail)?;
+            let mut left = bytes;
+            while left > 0 {
                 interrupt.check()?;
-                file.write_all(noise.chunk()).map_err(fail)?;
+                let length = left.min(CHUNK as u64);
+                file.write_all(&noise.chunk()[..length as usize]).map_err(fail)?;
+                left -= length;
             }
             file.sync_all().map_err(fail)?;
         }
         Ok(files)
     }
 
-    /// The file of the tenant with this name.
+    /// The file, or the directory of shards, of the tenant with this name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -127,9 +165,23 @@ mod tests {
     }
 
     #[test]
+    fn shards_have_their_sizes() {
+        let parent = tempfile::tempdir().unwrap();
+        let layout = FileLayout::Shards { count: 2, bytes: CHUNK as u64 + 1 };
+        assert_eq!((layout.bytes(), layout.needed_mib(2)), (2 * CHUNK as u64 + 2, 17));
+        let files = Files::write(parent.path(), &["a", "b"], layout, &Interrupt::default());
+        let files = files.unwrap();
+        for shard in ["a/000.bin", "a/001.bin", "b/000.bin", "b/001.bin"] {
+            assert_eq!(fs::metadata(files.path(shard)).unwrap().len(), CHUNK as u64 + 1);
+        }
+        assert_eq!(fs::read_dir(files.path("b")).unwrap().count(), 2);
+    }
+
+    #[test]
     fn files_are_gone_when_dropped() {
         let parent = tempfile::tempdir().unwrap();
-        let missing = Files::write(&parent.path().join("no"), &["a"], &Interrupt::default());
+        let (no, one) = (parent.path().join("no"), FileLayout::One(1));
+        let missing = Files::write(&no, &["a"], one, &Interrupt::default());
         assert!(missing.unwrap_err().to_string().contains("cannot write test files"));
         let directory = parent.path().join("here");
         fs::create_dir(&directory).unwrap();

@@ -6,8 +6,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::disk::Disk;
-use super::fio;
-use tidegate_console::failure::Failure;
 
 /// Properties of the machine that a reader of the numbers has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,28 +16,33 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) disk: String,
     pub(crate) file_system: String,
-    pub(crate) fio: String,
+    /// The program of the tenants, and its release.
+    pub(crate) load_generator: String,
     pub(crate) release: &'static str,
 }
 
 impl Machine {
     /// Reads the properties of this machine.
-    pub(crate) fn inspect(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
-        Ok(Self {
+    pub(crate) fn inspect(
+        directory: &Path,
+        disk: &Result<Disk, String>,
+        load_generator: String,
+    ) -> Self {
+        Self {
             processor: processor(),
             cores: cores(),
             memory_bytes: memory(&read("/proc/meminfo")),
             kernel: kernel(),
             disk: disk.as_ref().map_or("no block device".into(), |disk| disk.name.clone()),
             file_system: file_system(&read("/proc/self/mounts"), directory),
-            fio: fio::version()?,
+            load_generator,
             release: env!("CARGO_PKG_VERSION"),
-        })
+        }
     }
 
     pub(crate) fn description(&self) -> String {
-        let Self { file_system, disk, fio, release, .. } = self;
-        format!("{}, {file_system} on {disk}, {fio}, Tidegate {release}", summary())
+        let Self { file_system, disk, load_generator, release, .. } = self;
+        format!("{}, {file_system} on {disk}, {load_generator}, Tidegate {release}", summary())
     }
 }
 

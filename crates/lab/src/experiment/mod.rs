@@ -68,19 +68,21 @@ mod score;
 pub(crate) mod scratch;
 mod setup;
 mod summary;
+pub(crate) mod training;
 pub(crate) mod verdict;
 pub(crate) mod witness;
 
 use cgroup::Throttle;
 use child::{Child, Start};
 use disk::Disk;
-use files::Files;
+use files::{FileLayout, Files};
 use fio::{Amount, FioWork};
 use live::{Form, Live};
 use live_verdict::LiveVerdict;
 use machine::Machine;
 use memory_disk::MemoryDisk;
 use plan::{BLOCK, ExperimentPlan, Mib};
+use quiet::PriorityBoost;
 use recording::{Control, Recording};
 use report::ExperimentReport;
 use score::{Numbers, Score};
@@ -88,7 +90,8 @@ use scratch::Scratch;
 use setup::Testbed;
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint};
-use witness::Witness;
+use training::{TenantProgram, TenantWorkload};
+use witness::{CountedBytes, Witness};
 
 /// How long the disk is measured by itself, at least and at most: as long as a set-up takes within
 /// these. Virtual disks may be faster in the first seconds than for good; one was 770 MiB/s for
@@ -114,9 +117,29 @@ pub(crate) enum DiskChoice {
     InMemory,
 }
 
+impl DiskChoice {
+    /// The directory on it; `disk` is the one that was made in memory.
+    fn directory<'a>(&'a self, disk: Option<&'a MemoryDisk>) -> &'a Path {
+        match (self, disk) {
+            (Self::Below(directory), _) => directory,
+            (Self::InMemory, Some(disk)) => disk.path(),
+            (Self::InMemory, None) => Path::new(memory_disk::MEMORY),
+        }
+    }
+
+    const fn option(&self) -> &'static str {
+        match self {
+            Self::Below(_) => "--directory",
+            Self::InMemory => "--disk memory",
+        }
+    }
+}
+
 /// The user's choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    /// The program of the tenants.
+    pub(crate) workload: TenantWorkload,
     /// How long a set-up takes that wastes nothing.
     pub(crate) seconds: u64,
     /// Where the report goes.
@@ -133,21 +156,26 @@ pub(crate) struct Options {
 impl Options {
     /// The options that the numbers depend on, as they are written.
     pub(crate) fn words(&self) -> String {
-        let Self { seconds, disk, no_cgroups, .. } = self;
+        let Self { workload, seconds, disk, no_cgroups, .. } = self;
         let disk = match disk {
             DiskChoice::Below(directory) => {
                 format!("--directory {}", output::shell_word(&directory.to_string_lossy()))
             }
             DiskChoice::InMemory => "--disk memory".into(),
         };
-        let no_cgroups = if *no_cgroups { " --no-cgroups" } else { "" };
-        format!(" --seconds {seconds} {disk}{no_cgroups}")
+        let rest = match workload {
+            TenantWorkload::Torch => " --workload torch",
+            TenantWorkload::Fio if *no_cgroups => " --no-cgroups",
+            TenantWorkload::Fio => "",
+        };
+        format!(" --seconds {seconds} {disk}{rest}")
     }
 }
 
 /// Result of the experiment.
 #[derive(Debug)]
 pub(crate) struct DemoOutcome {
+    workload: TenantWorkload,
     plan: ExperimentPlan,
     machine: Machine,
     notes: Vec<String>,
@@ -223,7 +251,7 @@ impl DemoOutcome {
 
 /// Whether this user can have a disk in memory that is large enough.
 pub(crate) fn has_memory_disk() -> bool {
-    MemoryDisk::check(files::needed_mib(ExperimentPlan::NAMES.len())).is_ok()
+    MemoryDisk::check(FileLayout::FIO.needed_mib(ExperimentPlan::NAMES.len())).is_ok()
 }
 
 /// Room for sockets, the controller's state and logs, in MiB.
@@ -240,28 +268,26 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let form = Form::wanted(options.plain, options.json);
     let mut live = Live::new(form);
     fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
-    let needed_mib = files::needed_mib(ExperimentPlan::NAMES.len());
+    let program = TenantProgram::find(options.workload)?;
+    let needed_mib = program.layout().needed_mib(ExperimentPlan::NAMES.len());
     // Dropped after the test bed, whose files lie on it.
     let memory_disk = match &options.disk {
         DiskChoice::InMemory => Some(MemoryDisk::new(needed_mib, &interrupt)?),
         DiskChoice::Below(_) => None,
     };
-    let (directory, option) = match (&options.disk, &memory_disk) {
-        (DiskChoice::Below(directory), _) => (directory.as_path(), "--directory"),
-        (DiskChoice::InMemory, disk) => (
-            disk.as_ref().map_or(Path::new(memory_disk::MEMORY), MemoryDisk::path),
-            "--disk memory",
-        ),
-    };
+    let directory = options.disk.directory(memory_disk.as_ref());
     let disk = Disk::below(directory);
-    let machine = Machine::inspect(directory, &disk)?;
+    let machine = Machine::inspect(directory, &disk, program.name().into());
     live.print(&machine.description())?;
     live.print(&format!(
-        "needs {needed_mib} MiB of room in {} ({option}) and {SCRATCH_MIB} MiB in {} (TMPDIR)",
+        "needs {needed_mib} MiB of room in {} ({}) and {SCRATCH_MIB} MiB in {} (TMPDIR)",
         directory.display(),
+        options.disk.option(),
         std::env::temp_dir().display(),
     ))?;
-    let bench = Bench::prepare((options, directory), disk, &machine, interrupt)?;
+    // Jobs compute as well, and their own load is no reason to lack a processor.
+    let _priority_boost = (!program.reads_disk()).then(PriorityBoost::raise);
+    let bench = Bench::prepare((options, directory), program, disk, &machine, interrupt)?;
     let Bench { testbed, probe, notes } = bench;
     live.print(&probe)?;
     for note in &notes {
@@ -277,9 +303,13 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
         results.push((recording, score));
     }
     let plan = testbed.plan.clone();
-    let (report, samples) = (options.out.join("report.html"), options.out.join("samples.json"));
+    let workload = options.workload;
+    let prefix = if workload == TenantWorkload::Torch { "training-" } else { "" };
+    let [report, samples] =
+        ["report.html", "samples.json"].map(|name| options.out.join(format!("{prefix}{name}")));
+    let pictures = Vec::new();
     let mut outcome =
-        DemoOutcome { plan, machine, notes, results, report, samples, pictures: Vec::new() };
+        DemoOutcome { workload, plan, machine, notes, results, report, samples, pictures };
     outcome.pictures = write(&outcome, at_ms, &probe)?;
     live.print(&format!("\n{}", outcome.description(Paint::stdout())))?;
     Ok(outcome)
@@ -296,53 +326,64 @@ struct Bench {
 impl Bench {
     fn prepare(
         (options, directory): (&Options, &Path),
+        program: TenantProgram,
         disk: Result<Disk, String>,
         machine: &Machine,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
         let mut notes = Vec::new();
-        notes.extend(options.repeats.as_ref().map(|why| {
-            format!("An earlier run, on a disk that others share, proved nothing: {why}.")
-        }));
-        let load = machine::load_percent();
-        // After an earlier run, the load is that of this one.
-        if options.repeats.is_none() && load > 100 * machine.cores as u64 {
-            notes.push(format!(
-                "This machine is busy: a load of {:.1} on {} before anything was started. Numbers \
-                 of a quiet machine are better.",
-                load as f64 / 100.0,
-                tidegate_console::amounts::plural(machine.cores as u64, "core"),
-            ));
+        match &options.repeats {
+            Some(why) => notes.push(format!(
+                "An earlier run, on a disk that others share, proved nothing: {why}."
+            )),
+            // After an earlier run, the load is that of this one.
+            None => notes.extend(load_note(machine)),
         }
         let scratch = Scratch::with_space(SCRATCH_MIB)?;
+        program.prepare(&scratch)?;
         // The kernel would write a build's output to the disk while the demo measures it.
         rustix::fs::sync();
         let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
-        let files = Files::write(directory, &names, &interrupt)?;
-        let reader = DiskReader { files: &files, scratch: &scratch, interrupt: &interrupt };
-        let [least, most] = PROBE_SECONDS;
-        let time = Span(Span::SECOND.0 * options.seconds.clamp(least, most));
-        let measured = reader.read_for(time, BLOCK, None)?;
-        let probe = format!("The disk reads {} by itself, in its slowest second.", Mib(measured));
-        let mut plan = ExperimentPlan::new(measured, options.seconds);
-        // A disk that has to move its heads does better with large requests than with fine counts.
-        if plan.block < BLOCK && reader.read_for(PROBE_LIMITED, plan.block, None)? < plan.disk {
-            plan.block = BLOCK;
-        }
-        notes.extend(plan.scale_note(measured));
-        let throttle = match (options.no_cgroups, disk) {
-            (true, _) => Err("control groups were not wanted".into()),
-            (false, Err(why)) => Err(why),
-            (false, Ok(disk)) => reader.throttle(disk, plan.disk)?,
+        let files = Files::write(directory, &names, program.layout(), &interrupt)?;
+        let (plan, probe, throttle) = if program.reads_disk() {
+            let reader = DiskReader { files: &files, scratch: &scratch, interrupt: &interrupt };
+            let (plan, measured) = reader.plan(options.seconds)?;
+            notes.extend(plan.scale_note(measured));
+            let probe =
+                format!("The disk reads {} by itself, in its slowest second.", Mib(measured));
+            let throttle = match (options.no_cgroups, disk) {
+                (true, _) => Err("control groups were not wanted".into()),
+                (false, Err(why)) => Err(why),
+                (false, Ok(disk)) => reader.throttle(disk, plan.disk)?,
+            };
+            (plan, probe, throttle)
+        } else {
+            notes.extend(training::notes(&program));
+            let plan = training::plan(options.seconds);
+            let probe = format!("Capacity is given: {}, in place of a disk's.", Mib(plan.disk));
+            (plan, probe, Err(training::NO_DISK.into()))
         };
         if let Err(why) = &throttle {
             notes
                 .push(format!("Static limits are Tidegate's buckets and not the kernel's: {why}."));
         }
-        let testbed = Testbed { plan, files, scratch, throttle, interrupt };
+        let testbed = Testbed { program, plan, files, scratch, throttle, interrupt };
         testbed.rehearse()?;
         Ok(Self { testbed, probe, notes })
     }
+}
+
+/// A note on other load, if there is much of it.
+fn load_note(machine: &Machine) -> Option<String> {
+    let load = machine::load_percent();
+    (load > 100 * machine.cores as u64).then(|| {
+        format!(
+            "This machine is busy: a load of {:.1} on {} before anything was started. Numbers of a \
+             quiet machine are better.",
+            load as f64 / 100.0,
+            tidegate_console::amounts::plural(machine.cores as u64, "core"),
+        )
+    })
 }
 
 /// Measures the disk.
@@ -353,6 +394,19 @@ struct DiskReader<'a> {
 }
 
 impl DiskReader<'_> {
+    /// The experiment for this disk, and the disk's rate by itself.
+    fn plan(&self, seconds: u64) -> Result<(ExperimentPlan, Rate), Failure> {
+        let [least, most] = PROBE_SECONDS;
+        let time = Span(Span::SECOND.0 * seconds.clamp(least, most));
+        let measured = self.read_for(time, BLOCK, None)?;
+        let mut plan = ExperimentPlan::new(measured, seconds);
+        // A disk that has to move its heads does better with large requests than with fine counts.
+        if plan.block < BLOCK && self.read_for(PROBE_LIMITED, plan.block, None)? < plan.disk {
+            plan.block = BLOCK;
+        }
+        Ok((plan, measured))
+    }
+
     /// How fast the disk reads for four jobs with requests of `block` bytes, in a control group if
     /// one is named: in its slowest whole second, or in all of `time` if that has none.
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
@@ -367,7 +421,8 @@ impl DiskReader<'_> {
             ..Start::default()
         };
         let mut process = Child::start(&start, self.scratch.path())?;
-        let (clock, mut witness) = (Clock::start(), Witness::new(process.pid()));
+        let (clock, mut witness) =
+            (Clock::start(), Witness::new(process.pid(), CountedBytes::Disk));
         let mut slowest = SlowestSecond::default();
         while !process.has_ended().map_err(no_direct)? {
             slowest.sample(clock.now(), witness.sample().bytes);

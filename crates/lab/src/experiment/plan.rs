@@ -70,6 +70,8 @@ pub(crate) struct ExperimentPlan {
     pub(crate) disk: Rate,
     /// The size of a request, in bytes.
     pub(crate) block: u64,
+    /// How much of its rate a tenant may catch up with at once, if not the policy's default.
+    pub(crate) burst: Option<Span>,
     /// How long a set-up takes that wastes nothing.
     pub(crate) length: Span,
     /// The tenants, in the order in which they start.
@@ -92,7 +94,11 @@ impl ExperimentPlan {
 
     /// The experiment for a disk that can do `measured` by itself, with set-ups of `seconds`.
     pub(crate) fn new(measured: Rate, seconds: u64) -> Self {
-        let scale_percent = scale_percent(measured);
+        Self::scaled(scale_percent(measured), seconds)
+    }
+
+    /// The experiment with this factor, in per cent.
+    pub(crate) fn scaled(scale_percent: u64, seconds: u64) -> Self {
         let scaled = |mib: u64| Rate(mib * MIB * scale_percent / 100);
         let length = Span(seconds * Span::SECOND.0);
         let budget = scaled(BUDGET);
@@ -107,7 +113,8 @@ impl ExperimentPlan {
         let smallest = tenants.iter().map(|tenant| tenant.promise.0).min().unwrap_or(0);
         let block = (smallest / BLOCKS_PER_SECOND + 1).next_power_of_two() / 2;
         let block = block.clamp(BLOCK_MIN, BLOCK);
-        Self { scale_percent, budget, disk: scaled(DISK), block, length, tenants }
+        let (disk, burst) = (scaled(DISK), None);
+        Self { scale_percent, budget, disk, block, burst, length, tenants }
     }
 
     /// A note for readers of scaled numbers; `None` if rates are the paper's.
@@ -121,6 +128,14 @@ impl ExperimentPlan {
                 Mib(Rate(DISK * MIB * MARGIN_PERCENT / 100)),
             )
         })
+    }
+
+    /// The same with work in whole multiples of `unit` bytes.
+    pub(crate) fn with_work_in(mut self, unit: u64) -> Self {
+        for tenant in &mut self.tenants {
+            tenant.work = (tenant.work / unit).max(1) * unit;
+        }
+        self
     }
 
     /// How long all set-ups take together, about. Static limits let the first tenant do all of its

@@ -13,7 +13,7 @@ pub(crate) const DISK: &str = "disk";
 pub(crate) fn shared(plan: &ExperimentPlan) -> String {
     let mut text = format!("budget = \"{}\"\n", plan.budget);
     for tenant in &plan.tenants {
-        section(&mut text, tenant.name, "reservation", tenant.promise);
+        section(&mut text, plan, tenant.name, "reservation", tenant.promise);
     }
     text
 }
@@ -22,7 +22,7 @@ pub(crate) fn shared(plan: &ExperimentPlan) -> String {
 pub(crate) fn limits(plan: &ExperimentPlan) -> String {
     let mut text = String::new();
     for tenant in &plan.tenants {
-        section(&mut text, tenant.name, "limit", tenant.promise);
+        section(&mut text, plan, tenant.name, "limit", tenant.promise);
     }
     text
 }
@@ -30,20 +30,23 @@ pub(crate) fn limits(plan: &ExperimentPlan) -> String {
 /// A disk that does so much and no more, for all who use it.
 pub(crate) fn disk(plan: &ExperimentPlan) -> String {
     let mut text = String::new();
-    section(&mut text, DISK, "limit", plan.disk);
+    section(&mut text, plan, DISK, "limit", plan.disk);
     text
 }
 
-fn section(text: &mut String, name: &str, field: &str, rate: Rate) {
+fn section(text: &mut String, plan: &ExperimentPlan, name: &str, field: &str, rate: Rate) {
     // Writing to a string cannot fail.
     let _ = write!(text, "\n[[tenant]]\nname = \"{name}\"\n{field} = \"{rate}\"\n");
+    if let Some(burst) = plan.burst {
+        let _ = writeln!(text, "burst = \"{burst}\"");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::plan::MIB;
-    use tidegate_model::Policy;
+    use tidegate_model::{Policy, Span};
 
     #[test]
     fn all_are_policies() {
@@ -58,6 +61,16 @@ mod tests {
             assert_eq!(Policy::parse(&limits(&plan)).unwrap().tenants.len(), 4);
             let disk = Policy::parse(&disk(&plan)).unwrap();
             assert_eq!(disk.tenants[0].limit.bandwidth, Some(plan.disk));
+        }
+    }
+
+    #[test]
+    fn a_burst_is_that_of_the_plan() {
+        let burst = Some(Span(100 * Span::MILLISECOND.0));
+        let plan = ExperimentPlan { burst, ..ExperimentPlan::new(Rate(2_000 * MIB), 25) };
+        for text in [shared(&plan), limits(&plan), disk(&plan)] {
+            let tenants = Policy::parse(&text).unwrap().tenants;
+            assert_eq!(text.matches("burst = \"100ms\"\n").count(), tenants.len(), "{text}");
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct Course {
     pub(crate) command: String,
     pub(crate) started: Time,
     pub(crate) ended: Time,
-    /// Bytes that fio reports as read.
+    /// Bytes that its program reports as read.
     pub(crate) reported_bytes: u64,
 }
 

@@ -154,7 +154,7 @@ impl ExperimentReport<'_> {
             ("kernel", machine.kernel.clone()),
             ("file system", format!("{} on {}", machine.file_system, machine.disk)),
             ("disk by itself", self.probe.to_owned()),
-            ("load generator", machine.fio.clone()),
+            ("load generator", machine.load_generator.clone()),
             ("Tidegate", machine.release.to_owned()),
             ("measured", date(self.at_ms)),
         ]);
@@ -280,7 +280,7 @@ mod tests {
             kernel: "6.18".into(),
             disk: "vda".into(),
             file_system: "ext4".into(),
-            fio: "fio-3.33".into(),
+            load_generator: "fio-3.33".into(),
             release: "0.1.0",
         };
         let notes = ["SCALED & so on".to_owned()];

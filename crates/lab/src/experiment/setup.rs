@@ -11,7 +11,7 @@ use super::cgroup::{Group, Throttle};
 use super::child::{Child, Start, tree};
 use super::controller::Controller;
 use super::files::Files;
-use super::fio::{self, Amount, FioWork};
+use super::fio;
 use super::live::Live;
 use super::machine;
 use super::others::OthersTime;
@@ -20,6 +20,7 @@ use super::policies;
 use super::pulse::Pulse;
 use super::recording::{Control, Course, Recording, SAMPLE_INTERVAL, Sample};
 use super::scratch::Scratch;
+use super::training::TenantProgram;
 use super::witness::{Seen, Witness};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -39,6 +40,7 @@ const PATIENCE: u64 = 5;
 /// Everything that set-ups have in common.
 #[derive(Debug)]
 pub(crate) struct Testbed {
+    pub(crate) program: TenantProgram,
     pub(crate) plan: ExperimentPlan,
     pub(crate) files: Files,
     pub(crate) scratch: Scratch,
@@ -70,9 +72,10 @@ struct StartedTenant {
     process: Child,
     witness: Witness,
     started: Time,
+    /// The file that appears before its first read. Until then it has not started.
+    awaited: Option<PathBuf>,
     ended: Option<Time>,
     command: String,
-    report_path: PathBuf,
 }
 
 impl Testbed {
@@ -80,15 +83,19 @@ impl Testbed {
     pub(crate) fn run(&self, control: Control, live: &mut Live) -> Result<Recording, Failure> {
         let load_percent = machine::load_percent();
         let means = self.means(control)?;
-        let pulse = Pulse::feel(&self.files.path(ExperimentPlan::NAMES[0])).map_err(|error| {
-            Failure::new(Code::Failure, "cannot feel the disk's pulse").cause(error)
-        })?;
+        let pulse = self.program.reads_disk().then(|| self.pulse()).transpose()?;
         let (testbed, running) = (self, Vec::new());
         let mut stage = Stage { testbed, control, means: &means, pulse, running };
         let samples = stage.play(live)?;
         let courses = stage.courses()?;
         drop(stage);
         Ok(Recording { control, means: means.description, load_percent, courses, samples })
+    }
+
+    fn pulse(&self) -> Result<Pulse, Failure> {
+        Pulse::feel(&self.files.path(ExperimentPlan::NAMES[0])).map_err(|error| {
+            Failure::new(Code::Failure, "cannot feel the disk's pulse").cause(error)
+        })
     }
 
     /// Sees whether a program can be run under a controller here, before minutes have passed.
@@ -226,7 +233,8 @@ struct Stage<'a> {
     testbed: &'a Testbed,
     control: Control,
     means: &'a Means,
-    pulse: Pulse,
+    /// None if tenants read no disk.
+    pulse: Option<Pulse>,
     /// Those that have started, in the order of the plan.
     running: Vec<StartedTenant>,
 }
@@ -245,7 +253,7 @@ impl Stage<'_> {
             {
                 self.start(tenant, clock)?;
             }
-            let is_over = self.record_ends(clock)? && self.running.len() == plan.tenants.len();
+            let is_over = self.record_changes(clock)? && self.running.len() == plan.tenants.len();
             if now >= next_sample || is_over {
                 next_sample = next_sample.after(SAMPLE_INTERVAL);
                 samples.push(self.sample(clock));
@@ -264,17 +272,12 @@ impl Stage<'_> {
     }
 
     fn start(&mut self, tenant: &PlannedTenant, clock: Clock) -> Result<(), Failure> {
-        let report_path = self.testbed.scratch.join(&format!("{}.json", tenant.name));
-        let file = self.testbed.files.path(tenant.name);
-        let (block, amount) = (self.testbed.plan.block, Amount::Bytes(tenant.work));
-        let work = FioWork { name: tenant.name, file: &file, block, amount };
-        let mut start = Start {
-            name: tenant.name.into(),
-            program: "fio".into(),
-            arguments: fio::arguments(work, &report_path),
-            environment: self.means.environment.clone(),
-            group: None,
-        };
+        let Testbed { program, plan, files, scratch, .. } = self.testbed;
+        let awaited = program.started_path(tenant.name, scratch);
+        // The one of the set-up before.
+        awaited.iter().for_each(|path| drop(fs::remove_file(path)));
+        let mut start = program.start(tenant, plan.block, &files.path(tenant.name), scratch);
+        start.environment.extend_from_slice(&self.means.environment);
         if self.means.is_gated
             && let Some(controller) = &self.means.controller
         {
@@ -284,23 +287,24 @@ impl Stage<'_> {
         let own = groups.get(self.running.len().min(groups.len().saturating_sub(1)));
         start.group = own.map(Group::processes);
         let command = fio::command_line([&start.program].into_iter().chain(&start.arguments));
-        let process = Child::start(&start, self.testbed.scratch.path())?;
-        let witness = Witness::new(process.pid());
-        let started = clock.now();
-        self.running.push(StartedTenant {
-            process,
-            witness,
-            started,
-            ended: None,
-            command,
-            report_path,
-        });
+        let process = Child::start(&start, scratch.path())?;
+        let witness = Witness::new(process.pid(), program.counted());
+        let (started, ended) = (clock.now(), None);
+        self.running.push(StartedTenant { process, witness, started, awaited, ended, command });
         Ok(())
     }
 
-    /// Whether all that have started have ended.
-    fn record_ends(&mut self, clock: Clock) -> Result<bool, Failure> {
+    /// Takes note of first reads and of ends. Returns whether all that have started have ended.
+    fn record_changes(&mut self, clock: Clock) -> Result<bool, Failure> {
         for running in &mut self.running {
+            if running.awaited.as_ref().is_some_and(|path| path.exists()) {
+                running.awaited = None;
+                running.started = clock.now();
+            }
+            // What it has read since the last sample, of which the kernel knows nothing later.
+            if running.process.is_ending() {
+                running.witness.sample();
+            }
             if running.ended.is_none() && running.process.has_ended()? {
                 running.ended = Some(clock.now());
             }
@@ -321,7 +325,7 @@ impl Stage<'_> {
             // On a busy machine another process may have had the processor in between.
             if length <= SAMPLE_SPAN_MAX || tries == SAMPLE_TRIES_MAX {
                 seen.resize(self.testbed.plan.tenants.len(), Seen::default());
-                let pulse = self.pulse.longest();
+                let pulse = self.pulse.as_ref().map_or(Span::ZERO, Pulse::longest);
                 return Sample { at: begin.after(Span(length.0 / 2)), seen, pulse, others };
             }
         }
@@ -334,7 +338,7 @@ impl Stage<'_> {
 
     fn courses(&self) -> Result<Vec<Course>, Failure> {
         let course = |(tenant, running): (&PlannedTenant, &StartedTenant)| {
-            let report = fio::read_report(&running.report_path)?;
+            let Testbed { program, scratch, .. } = self.testbed;
             Ok(Course {
                 name: tenant.name,
                 promise: tenant.promise,
@@ -342,7 +346,7 @@ impl Stage<'_> {
                 command: running.command.clone(),
                 started: running.started,
                 ended: running.ended.unwrap_or(Time::MAX),
-                reported_bytes: report.bytes,
+                reported_bytes: program.reported_bytes(tenant.name, scratch)?,
             })
         };
         self.testbed.plan.tenants.iter().zip(&self.running).map(course).collect()

@@ -2,8 +2,9 @@
 //! read, as the kernel counts them.
 //!
 //! It is the same in every set-up and knows nothing of Tidegate: the sum of `read_bytes` in
-//! `/proc/<pid>/io` over a process and all below it. The kernel adds what a process read to its
-//! parent when the parent takes note of its end, so nothing is lost with those that have gone.
+//! `/proc/<pid>/io` over a process and all below it, or of `rchar` where files are in the page
+//! cache. The kernel adds what a process read to its parent when the parent takes note of its end,
+//! so nothing is lost with those that have gone.
 //!
 //! It also counts the time for which those processes were ready to run and had no processor. A
 //! tenant that falls short for want of a processor was not let down by the control of the disk.
@@ -14,17 +15,37 @@ use tidegate_model::Span;
 
 use super::child::tree;
 
+/// Which bytes are a tenant's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedBytes {
+    /// Those that the disk read, for processes whose first thread reads.
+    Disk,
+    /// Those that system calls returned, wherever they came from, to any thread.
+    Calls,
+}
+
+impl CountedBytes {
+    /// Its line in the kernel's counts.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Disk => "read_bytes:",
+            Self::Calls => "rchar:",
+        }
+    }
+}
+
 /// Counts for one tenant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Witness {
     root: u32,
+    counted: CountedBytes,
     seen: Seen,
 }
 
 /// Counts of a tenant so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Bytes that the disk read for the tenant.
+    /// Bytes that were read for the tenant.
     pub(crate) bytes: u64,
     /// How long its processes waited for a processor, in nanoseconds, added up over processes.
     pub(crate) starved_ns: u64,
@@ -32,8 +53,8 @@ pub(crate) struct Seen {
 
 impl Witness {
     /// A witness for the process `root` and all below it.
-    pub(crate) fn new(root: u32) -> Self {
-        Self { root, seen: Seen::default() }
+    pub(crate) fn new(root: u32, counted: CountedBytes) -> Self {
+        Self { root, counted, seen: Seen::default() }
     }
 
     /// Updates the counts, and returns them.
@@ -42,8 +63,11 @@ impl Witness {
         // Parents come before their children, so what moves from one to the other meanwhile is
         // missed once and never counted twice; what was seen before is not taken back.
         for pid in tree(self.root) {
-            now.bytes += read_bytes(pid).unwrap_or(0);
-            now.starved_ns += starved_ns(pid).unwrap_or(0);
+            now.bytes += read_bytes(pid, self.counted).unwrap_or(0);
+            now.starved_ns += match self.counted {
+                CountedBytes::Disk => starved_ns(pid).unwrap_or(0),
+                CountedBytes::Calls => starved_threads_ns(pid),
+            };
         }
         self.seen.bytes = self.seen.bytes.max(now.bytes);
         self.seen.starved_ns = self.seen.starved_ns.max(now.starved_ns);
@@ -51,17 +75,25 @@ impl Witness {
     }
 }
 
-fn read_bytes(pid: u32) -> Option<u64> {
-    bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+fn read_bytes(pid: u32, counted: CountedBytes) -> Option<u64> {
+    bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?, counted)
 }
 
-fn bytes(io: &str) -> Option<u64> {
-    io.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())
+fn bytes(io: &str, counted: CountedBytes) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix(counted.prefix())?.trim().parse().ok())
 }
 
 /// Of the process's first thread, which is the one that reads.
 fn starved_ns(pid: u32) -> Option<u64> {
     starved(&fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+}
+
+/// Of the thread that waited longest: any of them may be the one that reads.
+fn starved_threads_ns(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let waits = threads
+        .filter_map(|thread| starved(&fs::read_to_string(thread.path().join("schedstat")).ok()?));
+    waits.max().unwrap_or(0)
 }
 
 /// How long this thread has waited for a processor so far, by the kernel's count; zero if the
@@ -83,14 +115,17 @@ mod tests {
     fn the_kernels_words_are_understood() {
         let io = "rchar: 5\nwchar: 0\nsyscr: 1\nsyscw: 0\nread_bytes: 734003200\n\
                   write_bytes: 4096\ncancelled_write_bytes: 0\n";
-        assert_eq!(bytes(io), Some(734_003_200));
-        assert_eq!(bytes("rchar: 5\n"), None);
+        assert_eq!(bytes(io, CountedBytes::Disk), Some(734_003_200));
+        assert_eq!(bytes(io, CountedBytes::Calls), Some(5));
+        assert_eq!(bytes("rchar: 5\n", CountedBytes::Disk), None);
         assert_eq!(starved("181245 77123 12\n"), Some(77_123));
         assert_eq!(starved(""), None);
     }
 
     #[test]
     fn a_process_that_is_not_there_has_read_nothing() {
-        assert_eq!(Witness::new(u32::MAX).sample(), Seen::default());
+        for counted in [CountedBytes::Disk, CountedBytes::Calls] {
+            assert_eq!(Witness::new(u32::MAX, counted).sample(), Seen::default());
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::{Args, Chosen, PAIO, Paio, Paper, SECONDS};
 use crate::experiment::kept::{self, KeptResult, Origin};
 use crate::experiment::paper::{FigureContext, Run, RunKind, Worlds};
+use crate::experiment::training::TenantWorkload;
 use tidegate_console::clock::{Clock, unix_ms};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -158,12 +159,16 @@ pub(super) fn tasks(
             Paper::Paio => {
                 for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
                     let options = match one.name {
-                        "10" => shared.words(),
+                        "10" => args.four_tenants(wanted.clone(), common).words(),
                         "5" | "6" | "7" => args.lsm(wanted.clone(), common).words(),
                         _ => String::new(),
                     };
+                    let suffix = match (one.name, args.workload) {
+                        ("10", TenantWorkload::Torch) => "-torch",
+                        _ => "",
+                    };
                     for (_, repeat) in one.parts(args.world) {
-                        add(one.name, "", one.about, "", &options, TaskWork::Paio(repeat));
+                        add(one.name, suffix, one.about, "", &options, TaskWork::Paio(repeat));
                     }
                 }
             }
@@ -274,5 +279,11 @@ pub(super) mod tests {
             [lsm(7, "seconds 1200 --rounds 3 --directory /var/tmp")]
         );
         assert!(commands("repro paio 10 --no-cgroups")[0].ends_with("/var/tmp --no-cgroups"));
+        let training = |seconds: u32| {
+            let options = format!("--seconds {seconds} --directory /var/tmp --workload torch");
+            format!("tidegate-lab repro paio 10 {options}")
+        };
+        assert_eq!(commands("repro paio 10 --workload torch"), [training(60)]);
+        assert_eq!(commands("repro paio 10 --workload torch --long"), [training(3120)]);
     }
 }
