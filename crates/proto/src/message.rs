@@ -32,7 +32,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -486,6 +486,8 @@ pub struct GateReport {
     pub waited_ns: u64,
     /// Requests that wait there now.
     pub waiting_now: u32,
+    /// Bytes or operations that they wait with, as the gate counts; none at a queue.
+    pub waiting_tokens: u64,
     /// Waiting times, if requested.
     pub waiting: BucketCounts,
     /// The rate in force, for a bucket.

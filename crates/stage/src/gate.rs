@@ -248,7 +248,8 @@ pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
 }
 
 /// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
-/// are fewer than zero.
+/// are fewer than zero. Requests that wait there already wait for what is taken, too: their due
+/// positions move on. Those without a cell in the table of waiters, which is full then, keep theirs.
 #[cfg(feature = "agent")]
 pub(crate) fn charge(layout: &SegmentLayout, gate: u8, tokens: i64) {
     let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
@@ -258,8 +259,26 @@ pub(crate) fn charge(layout: &SegmentLayout, gate: u8, tokens: i64) {
         return cell.give_back(cost);
     }
     // Requests wait until this is paid; the charge itself does not.
-    let now = clock::now(&layout.header.clock);
-    let _ = cell.bucket.take(GateCell::tokens(cell.kind(), cost), now);
+    let tokens = GateCell::tokens(cell.kind(), cost);
+    let from = cell.bucket.charge(tokens, clock::now(&layout.header.clock));
+    if let Some(from) = from {
+        waiters::delay(layout, gate, (from, tokens));
+    }
+}
+
+/// Bytes or operations that requests wait with at a bucket, as far as they have cells in the table
+/// of waiters. A part of an operation counts as one.
+#[cfg(feature = "agent")]
+pub(crate) fn waiting_tokens(layout: &SegmentLayout, gate: u8) -> u64 {
+    let cell = layout.gates.get(usize::from(gate));
+    let Some(cell) = cell.filter(|cell| cell.sleepers.load(Ordering::Relaxed) > 0) else {
+        return 0;
+    };
+    match cell.kind() {
+        GateKind::Bytes => waiters::tokens(layout, gate),
+        GateKind::Operations => waiters::tokens(layout, gate).div_ceil(TOKENS_PER_OPERATION),
+        GateKind::Queue | GateKind::Open | GateKind::Transform | GateKind::Retired => 0,
+    }
 }
 
 /// Forgets the dead that wait at a gate or are in service there.

@@ -58,10 +58,13 @@ impl Program {
                     self.set_rate(rate.per_second(), now, was_new);
                 }
                 Rule::Enforcement(Enforcement::Charge { gate, tokens }) if gate == GATE => {
-                    match u64::try_from(*tokens) {
-                        Ok(tokens) => _ = self.bucket.take(tokens, now),
-                        Err(_) => self.bucket.give_back(tokens.unsigned_abs()),
-                    }
+                    let Ok(tokens) = u64::try_from(*tokens) else {
+                        self.bucket.give_back(tokens.unsigned_abs());
+                        continue;
+                    };
+                    // A request that waits took its tokens before, and waits for these as well.
+                    let later = |due: Due| Due::at(due.position() + tokens);
+                    self.due = self.due.filter(|_| self.bucket.charge(tokens, now).is_some()).map(later);
                 }
                 _ => {}
             }

@@ -60,6 +60,8 @@ pub(crate) struct Fake {
     pub(crate) operations: u64,
     pub(crate) waiting: BucketCounts,
     pub(crate) waited_ns: u64,
+    /// Bytes that requests wait with.
+    pub(crate) waiting_tokens: u64,
 }
 
 impl Fake {
@@ -185,7 +187,9 @@ impl Fake {
             let (name, waited_ns) = (format!("{name}:background"), flow.waited_ns);
             GateReport { name, waited_ns, ..GateReport::default() }
         };
-        let own = GateReport { name: gate, waited_ns, ..GateReport::default() };
+        let waiting_tokens = self.waiting_tokens;
+        let own =
+            GateReport { name: gate, waited_ns, waiting_tokens, ..GateReport::default() };
         StageReport {
             round,
             at_ns: now.0,
