@@ -278,11 +278,14 @@ mod tests {
     #[test]
     fn golden_frames_of_version_four() {
         let rate = |per_second| Throughput::new(Unit::Bytes, per_second);
-        let bucket = HeldBucket { gate: String::from("kv"), rate: rate(9), safe: rate(5) };
+        let (gate, charged) = (String::from("kv"), 300);
+        let bucket = HeldBucket { gate, rate: rate(9), safe: rate(5), charged };
         let held = Held { buckets: vec![bucket], lease: Span(3), ..Held::default() };
         let info = StageInfo { tenant: String::from("kv"), held, ..StageInfo::default() };
         let hello = Hello::Stage { version: 4, info };
-        let golden = [0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5, 3];
+        let mut golden = vec![0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5];
+        // Since version nine, what the bucket was charged.
+        golden.extend([0xac, 2, 3]);
         let frame = bytes(&hello);
         assert_eq!(frame[4..], golden, "{frame:?}");
         let mut decoder = Decoder::<Hello>::new();

@@ -216,6 +216,9 @@ pub struct HeldBucket {
     pub rate: Throughput,
     /// The rate without a controller.
     pub safe: Throughput,
+    /// Bytes or operations that it was charged and that were not given back. It has paid some of
+    /// them since.
+    pub charged: u64,
 }
 
 /// The end of a hello. A hello that ends before it has an earlier version, or its stage holds
@@ -401,8 +404,9 @@ pub enum Enforcement {
         /// Its new rate, in the unit it has.
         rate: Throughput,
     },
-    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back. So
-    /// a stage waits for what other stages of its tenant had beyond the tenant's limit.
+    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back, but
+    /// no more than were taken. So a stage waits for what other stages of its tenant had beyond the
+    /// tenant's limit. Requests that wait already wait for these tokens as well.
     Charge {
         /// The gate's name.
         gate: String,

@@ -12,13 +12,11 @@
 //! there was left behind by programs that have ended. As far as it is more than the tenant's burst
 //! and what the limit allows in an interval, since reports are so late, the tenant is *over*. A
 //! stage that starts is charged what its tenant is over: its requests wait as if its own bucket had
-//! this debt. Several stages may be charged for the one debt. So what a stage waits for is given
-//! back as soon as the tenant is over by less.
+//! this debt. Stages that are charged go one after the other: see [`super::start_queue`].
 //!
 //! Example with a limit of 1 MiB/s and programs of one request of 4 MiB each, one after the other:
 //! the first goes at once, and leaves 3.9 MiB that count. The second waits for 3.9 s, and so does
-//! each that follows. Of two at a time both wait until the tenant is over by nothing, which is
-//! 7.9 s, and both go.
+//! each that follows. Of two that start at that moment, one waits for 3.9 s and the other for 7.9.
 //!
 //! A stage that has not reported may use its rate, once its bucket has paid its own debt: what its
 //! tenant earns is less by that, until the stage reports.
@@ -27,9 +25,10 @@
 //! their reservations, whatever other tenants of the group do.
 //!
 //! **Bounds.** In each window a tenant is served no more than its limit and a hundredth of it
-//! allow, a burst and an interval, and one burst and one larger request for each program that runs
-//! at a time. A tenant of whose programs none has ended is never charged, for the rates of its
-//! stages together are its limit at most. Nor is one that keeps to its limit. A tenant is over by a
+//! allow, a burst and an interval, one larger request, and one burst and one larger request for
+//! each program at a time that started while the tenant was not over, or goes on after its first
+//! request. A tenant of whose programs none has ended is not charged, for the rates of its stages
+//! together are its limit at most. Nor is one that keeps to its limit. A tenant is over by a
 //! minute of its limit at most ([`DEBT_MAX`]), whatever its stages report: no program's requests,
 //! and no wrong report, keep the next programs waiting for ever. Debts are forgotten when the
 //! controller restarts. What a stage had served and not reported when its supervisor was killed is

@@ -47,10 +47,11 @@ use super::Budgets;
 use super::debt::{SECOND, StartState};
 use super::debts::{DEBT_MAX, Excess, earned, has_limits, limit};
 use super::distribute::bucket_rate;
-use super::rules::{UNITS, bucket_name};
+use super::name_index::NameIndex;
+use super::rules::{UNITS, bucket_name, bucket_named};
 use super::stage::{Bucket, Stage, Stages};
 use super::window_stats::TenantStats;
-use crate::message::{Rule, ToStage};
+use crate::message::{Held, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
 
 /// The part of a charge that no stage in front causes, as time at the limit and in rounds: a stage
@@ -168,6 +169,21 @@ impl Budgets {
             return Some(rule(policy, (tenant, unit), more));
         }
         None
+    }
+}
+
+/// A stage that this run of the controller does not know says what its buckets were charged: it
+/// waits in the queue anew, in the order of its number. A stage whose turn has come before may have
+/// paid a part of its charge, which was not given back, so it enters the queue once more.
+pub(super) fn enter(name_index: &NameIndex, stage: &mut Stage, held: &Held) {
+    for held in held.buckets.iter().filter(|held| held.charged > 0) {
+        let Some((name, unit)) = bucket_named(&held.gate) else { continue };
+        let share = name_index.tenant(name).and_then(|tenant| stage.share_of(tenant));
+        let Some(share) = share else { continue };
+        if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
+            bucket.debt.start = StartState::Queued { waiting: None };
+            bucket.debt.charged = held.charged;
+        }
     }
 }
 

@@ -135,6 +135,11 @@ fn a_charge_is_for_a_bucket_that_is_there() {
     let back = install(&mut machine, vec![Rule::charge("kv", -5), Rule::charge("kv", 0)]);
     let charges = [Charge { number: 0, tokens: -5 }].into();
     assert_eq!(back, Change { charges, ..Change::default() });
+    assert_eq!(machine.plan().charged("kv"), 2);
+    // No more is given back than was taken.
+    let back = install(&mut machine, vec![Rule::charge("kv", i64::MIN), Rule::charge("kv", -1)]);
+    assert_eq!(back.charges, [Charge { number: 0, tokens: -2 }]);
+    assert_eq!(machine.plan().charged("kv"), 0);
     for gate in ["probe", "other"] {
         assert_eq!(refuse(&mut machine, vec![Rule::charge(gate, 1)]).rule, 0);
     }

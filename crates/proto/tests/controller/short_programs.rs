@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tidegate_algo::shaping::token_bucket::{Due, RATE_UNLIMITED, Take, TokenBucket};
 use tidegate_model::gate::Burst;
-use tidegate_model::{GateSpec, Span, StageId, Time};
-use tidegate_proto::controller::ConnectionId;
+use tidegate_model::{GateSpec, Policy, Span, StageId, Time};
+use tidegate_proto::controller::{ConnectionId, Controller, Setup};
 use tidegate_proto::message::{Enforcement, FromStage, Housekeeping, Rule};
 
 use crate::world::{ControllerTestbed, Fake, MIB, MS};
@@ -43,6 +43,8 @@ pub(crate) struct Program {
     /// Whether it was charged as it started, and the requests that went since.
     is_queued: bool,
     gone: u32,
+    /// What was charged and not given back.
+    charged: u64,
 }
 
 impl Program {
@@ -60,8 +62,10 @@ impl Program {
                 }
                 Rule::Enforcement(Enforcement::Charge { gate, tokens }) if gate == GATE => {
                     self.is_queued |= was_new;
-                    let Ok(tokens) = u64::try_from(*tokens) else {
-                        self.bucket.give_back(tokens.unsigned_abs());
+                    let charged = self.charged.saturating_add_signed(*tokens);
+                    let before = std::mem::replace(&mut self.charged, charged);
+                    let Some(tokens) = charged.checked_sub(before) else {
+                        self.bucket.give_back(before - charged);
                         continue;
                     };
                     // A request that waits took its tokens before, and waits for these as well.
@@ -160,6 +164,7 @@ impl Bench {
             rates: (0, 0),
             is_queued: false,
             gone: 0,
+            charged: 0,
         };
         self.started += 1;
         self.programs.insert(self.started, program);
@@ -179,6 +184,20 @@ impl Bench {
         let report = self.world.stage(program.stage).report(0, now);
         self.world.send(program.stage, FromStage::Report(report));
         self.world.send(program.stage, FromStage::Disconnect);
+    }
+
+    /// Another controller takes over, without the debts, and all programs connect anew.
+    pub(crate) fn restart(&mut self) {
+        let policy = Some((1, Policy::parse(POLICY).unwrap()));
+        self.world.controller = Controller::new(self.world.now, Setup::default(), policy);
+        for program in self.programs.values_mut() {
+            let fake = self.world.stages.remove(&program.stage).unwrap();
+            let (charged, waiting) = (fake.charged.clone(), fake.waiting_tokens);
+            program.stage = self.world.rejoin(fake, Span::ZERO);
+            let fake = self.world.stage(program.stage);
+            (fake.charged, fake.waiting_tokens) = (charged, waiting);
+        }
+        self.deliver();
     }
 
     /// Its supervisor is killed.

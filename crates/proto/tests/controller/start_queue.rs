@@ -176,3 +176,16 @@ fn a_limit_that_changes_holds_for_the_queue() {
     bench.run(750 + 100 + 4_000);
     assert!(programs.iter().all(|it| bench.is_done(*it)));
 }
+
+#[test]
+fn a_controller_that_starts_anew_goes_on_with_the_queue() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    bench.restart();
+    // It knows nothing of the debt, and of the queue all.
+    for (index, program) in programs.iter().enumerate() {
+        done_within(&mut bench, *program, if index == 0 { 500 } else { 4_300 });
+        assert!(programs[index + 1..].iter().all(|it| !bench.is_done(*it)), "{index}");
+    }
+}
