@@ -401,11 +401,11 @@ fn a_refusal_is_reported_once_and_is_final() {
     assert_eq!(outputs(&mut machine), [Output::Connect]);
 
     let mut machine = connected(Fallback::Keep);
-    let other = ToStage::Refused { version: 9, reason: "old".into(), retry: false };
+    let other = ToStage::Refused { version: 90, reason: "old".into(), retry: false };
     machine.on_message(Time::ZERO, other);
     let shown = outputs(&mut machine);
     assert!(
-        matches!(&shown[..], [_, Output::Notice(text)] if text.contains("version 9")),
+        matches!(&shown[..], [_, Output::Notice(text)] if text.contains("version 90")),
         "{shown:?}"
     );
 }
