@@ -216,7 +216,7 @@ pub struct HeldBucket {
     pub rate: Throughput,
     /// The rate without a controller.
     pub safe: Throughput,
-    /// Bytes or operations that it was charged and that were not given back. It has paid some of
+    /// Bytes or operations that it was charged, while its turn has not come. It has paid some of
     /// them since.
     pub charged: u64,
 }
@@ -404,8 +404,8 @@ pub enum Enforcement {
         /// Its new rate, in the unit it has.
         rate: Throughput,
     },
-    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back, but
-    /// no more than were taken. So a stage waits for what other stages of its tenant had beyond the
+    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back:
+    /// no more than were taken and, if nothing stays charged, no more than it has not paid. So a stage waits for what other stages of its tenant had beyond the
     /// tenant's limit. Requests that wait already wait for these tokens as well.
     Charge {
         /// The gate's name.

@@ -155,10 +155,10 @@ impl Budgets {
                 self.tenants[tenant].debts[unit as usize].serve(expected);
                 excess.add(policy, tenant, expected);
             }
-            // What it has paid is known to an interval.
-            let spare = earned(bucket.rate, policy.redistribute);
-            let tokens = core::mem::take(&mut bucket.debt.charged).saturating_add(spare);
-            return (tokens > 0).then(|| rule(policy, (tenant, unit), -i128::from(tokens)));
+            bucket.debt.charged = 0;
+            // The stage knows what its bucket has paid of the charge. One that has been served has
+            // paid all.
+            return is_queued.then(|| rule(policy, (tenant, unit), i128::MIN));
         }
         excess.add(policy, tenant, expected);
         let before = bucket.debt.charged;
@@ -173,8 +173,7 @@ impl Budgets {
 }
 
 /// A stage that this run of the controller does not know says what its buckets were charged: it
-/// waits in the queue anew, in the order of its number. A stage whose turn has come before may have
-/// paid a part of its charge, which was not given back, so it enters the queue once more.
+/// waits in the queue anew, in the order of its number.
 pub(super) fn enter(name_index: &NameIndex, stage: &mut Stage, held: &Held) {
     for held in held.buckets.iter().filter(|held| held.charged > 0) {
         let Some((name, unit)) = bucket_named(&held.gate) else { continue };
@@ -275,7 +274,6 @@ fn hold(policy: &Policy) -> Span {
 
 /// Takes tokens out of a tenant's bucket, or gives them back.
 fn rule(policy: &Policy, (tenant, unit): (usize, Unit), tokens: i128) -> Rule {
-    let most = i128::from(i64::MAX);
-    let tokens = tokens.clamp(-most, most) as i64;
+    let tokens = tokens.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     Rule::charge(bucket_name(&policy.tenants[tenant].name, unit), tokens)
 }

@@ -92,6 +92,9 @@ pub struct Charge {
     pub number: u8,
     /// Bytes or operations, as the gate counts; fewer than zero are given back.
     pub tokens: i64,
+    /// Whether nothing stays charged. Then no more is given back than the bucket still owes beside
+    /// its waiting requests.
+    pub is_last: bool,
 }
 
 /// A channel to set.
@@ -311,7 +314,7 @@ impl Plan {
                 after => charged.insert(gate.clone(), after),
             };
             let tokens = i64::try_from(change).ok().filter(|tokens| *tokens != 0)?;
-            Some(Charge { number, tokens })
+            Some(Charge { number, tokens, is_last: after == 0 })
         };
         rules.iter().filter_map(charge).collect()
     }

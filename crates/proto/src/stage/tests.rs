@@ -131,14 +131,14 @@ fn a_charge_is_for_a_bucket_that_is_there() {
         Rule::charge("kv", 7),
     ];
     let change = install(&mut machine, rules);
-    assert_eq!(change.charges, [Charge { number: 0, tokens: 7 }]);
+    assert_eq!(change.charges, [Charge { number: 0, tokens: 7, is_last: false }]);
     let back = install(&mut machine, vec![Rule::charge("kv", -5), Rule::charge("kv", 0)]);
-    let charges = [Charge { number: 0, tokens: -5 }].into();
+    let charges = [Charge { number: 0, tokens: -5, is_last: false }].into();
     assert_eq!(back, Change { charges, ..Change::default() });
     assert_eq!(machine.plan().charged("kv"), 2);
     // No more is given back than was taken.
     let back = install(&mut machine, vec![Rule::charge("kv", i64::MIN), Rule::charge("kv", -1)]);
-    assert_eq!(back.charges, [Charge { number: 0, tokens: -2 }]);
+    assert_eq!(back.charges, [Charge { number: 0, tokens: -2, is_last: true }]);
     assert_eq!(machine.plan().charged("kv"), 0);
     for gate in ["probe", "other"] {
         assert_eq!(refuse(&mut machine, vec![Rule::charge(gate, 1)]).rule, 0);

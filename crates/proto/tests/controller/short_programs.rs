@@ -65,7 +65,11 @@ impl Program {
                     let charged = self.charged.saturating_add_signed(*tokens);
                     let before = std::mem::replace(&mut self.charged, charged);
                     let Some(tokens) = charged.checked_sub(before) else {
-                        self.bucket.give_back(before - charged);
+                        let waiting = self.due.map_or(0, |_| self.size);
+                        let owed = u64::try_from(-self.bucket.level(now)).unwrap_or(0);
+                        let unpaid = owed.saturating_sub(waiting);
+                        let most = if charged == 0 { unpaid } else { u64::MAX };
+                        self.bucket.give_back(most.min(before - charged));
                         continue;
                     };
                     // A request that waits took its tokens before, and waits for these as well.
