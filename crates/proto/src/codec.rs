@@ -232,8 +232,8 @@ fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
 mod tests {
     use super::*;
     use crate::message::{
-        ChannelReport, FromStage, GateReport, Held, HeldBucket, Hello, OperatorRequest, Reply, Rule,
-        StageInfo, StageReport, ToStage, VERSION,
+        ChannelReport, FromStage, GateReport, Held, HeldBucket, Hello, OperatorRequest, Reply,
+        Rule, StageInfo, StageReport, ToStage, VERSION,
     };
     use alloc::string::{String, ToString};
     use alloc::vec;

@@ -256,12 +256,7 @@ fn demand(
 }
 
 /// The charge of a stage that waits for so many token-nanoseconds, in tokens of its bucket.
-fn charge_for(
-    policy: &Policy,
-    stage: &Stage,
-    (tenant, unit): (usize, Unit),
-    excess: i128,
-) -> u64 {
+fn charge_for(policy: &Policy, stage: &Stage, (tenant, unit): (usize, Unit), excess: i128) -> u64 {
     let limit = limit(policy, tenant, unit).unwrap_or(0);
     let tokens = u64::try_from(excess.max(0) / SECOND).unwrap_or(u64::MAX);
     let tokens = tokens.saturating_add(earned(limit, hold(policy)));

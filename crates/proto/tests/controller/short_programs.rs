@@ -245,8 +245,7 @@ impl Bench {
         self.served += moved;
         self.owed = (self.owed - LIMIT as f64 / 1_000.0).max(0.0) + moved as f64;
         self.most = self.most.max(self.owed);
-        let is_there =
-            |it: &&Program| !it.is_queued || it.gone > 1 || it.orphaned.is_some();
+        let is_there = |it: &&Program| !it.is_queued || it.gone > 1 || it.orphaned.is_some();
         self.there_max = self.there_max.max(self.programs.values().filter(is_there).count());
     }
 

@@ -114,8 +114,8 @@ fn programs_that_do_not_wait_hold_back_no_other() {
         [0, 1, 1, 1, 1].map(|left| bench.start(4 * MIB, left));
     bench.run(1_000);
     // Its lease in the table of waiters ends.
-    (bench.programs.get_mut(&stopped).unwrap().left, bench.programs.get_mut(&stopped).unwrap().due) =
-        (0, None);
+    let program = bench.programs.get_mut(&stopped).unwrap();
+    (program.left, program.due) = (0, None);
     bench.end(killed);
     bench.kill(orphan);
     done_within(&mut bench, last, 4_500 - 1_000);

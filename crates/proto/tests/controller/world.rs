@@ -192,8 +192,7 @@ impl Fake {
             GateReport { name, waited_ns, ..GateReport::default() }
         };
         let waiting_tokens = self.waiting_tokens;
-        let own =
-            GateReport { name: gate, waited_ns, waiting_tokens, ..GateReport::default() };
+        let own = GateReport { name: gate, waited_ns, waiting_tokens, ..GateReport::default() };
         StageReport {
             round,
             at_ns: now.0,
