@@ -404,9 +404,10 @@ pub enum Enforcement {
         /// Its new rate, in the unit it has.
         rate: Throughput,
     },
-    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back:
-    /// no more than were taken and, if nothing stays charged, no more than it has not paid. So a stage waits for what other stages of its tenant had beyond the
-    /// tenant's limit. Requests that wait already wait for these tokens as well.
+    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back: no
+    /// more than were taken and, if nothing stays charged, no more than the bucket has not paid. So
+    /// a stage waits for what other stages of its tenant had beyond the tenant's limit. Requests
+    /// that wait already wait for these tokens as well.
     Charge {
         /// The gate's name.
         gate: String,

@@ -253,8 +253,9 @@ pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
 }
 
 /// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
-/// are fewer than zero: of the last part only what the bucket has not paid. Requests that wait there already wait for what is taken, too: their due
-/// positions move on. Those without a cell in the table of waiters, which is full then, keep theirs.
+/// are fewer than zero: of the last part only what the bucket has not paid. Requests that wait
+/// there already wait for what is taken, too: their due positions move on. Those without a cell in
+/// the table of waiters, which is full then, keep theirs.
 #[cfg(feature = "agent")]
 pub(crate) fn charge(layout: &SegmentLayout, charge: Charge) {
     let Charge { number: gate, tokens, is_last } = charge;
