@@ -136,6 +136,25 @@ fn short_programs_have_their_tenants_limit_together() {
     assert!(start.elapsed() >= least, "{:?} is less than {least:?}", start.elapsed());
 }
 
+/// Programs of one large request each, side by side, after one that has used the limit in advance.
+#[test]
+fn short_programs_side_by_side_go_one_after_the_other() {
+    let bed = Bed::new("[[tenant]]\nname = \"short\"\nlimit = \"4MiB/s\"\n");
+    let start = std::time::Instant::now();
+    let write = |number: usize| {
+        let mut command = bed.run("short", tools::need("dd"));
+        command.args(["if=/dev/zero", &format!("of=file-{number}"), "bs=4M", "count=1"]);
+        process::spawn(command.stdin(Stdio::null()))
+    };
+    write(0).finish().success();
+    let runs: Vec<_> = (1..7).map(write).collect();
+    runs.into_iter().for_each(|run| drop(run.finish().success()));
+    // The first may go at once, and one more if a hello comes before its last report. So may a
+    // burst, and as much as goes in an interval. A hundredth of the limit is forgiven.
+    let least = Duration::from_secs_f64((7.0 - 2.0) * 0.99 - 0.01 - 0.1);
+    assert!(start.elapsed() >= least, "{:?} is less than {least:?}", start.elapsed());
+}
+
 #[test]
 fn operations_are_limited_as_such() {
     let policy = "

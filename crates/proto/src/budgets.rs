@@ -68,6 +68,7 @@ mod rules;
 mod safe_rates;
 mod solve;
 mod stage;
+mod start_queue;
 mod survey;
 mod window_stats;
 

@@ -232,8 +232,8 @@ fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
 mod tests {
     use super::*;
     use crate::message::{
-        ChannelReport, FromStage, Held, HeldBucket, Hello, OperatorRequest, Reply, Rule, StageInfo,
-        StageReport, ToStage, VERSION,
+        ChannelReport, FromStage, GateReport, Held, HeldBucket, Hello, OperatorRequest, Reply,
+        Rule, StageInfo, StageReport, ToStage, VERSION,
     };
     use alloc::string::{String, ToString};
     use alloc::vec;
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn golden_frames_of_version_one() {
-        assert_eq!(VERSION, 8, "a new version needs new golden frames beside these");
+        assert_eq!(VERSION, 9, "a new version needs new golden frames beside these");
         let hello = Hello::Operator { version: 1 };
         assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
         let info = StageInfo {
@@ -278,11 +278,14 @@ mod tests {
     #[test]
     fn golden_frames_of_version_four() {
         let rate = |per_second| Throughput::new(Unit::Bytes, per_second);
-        let bucket = HeldBucket { gate: String::from("kv"), rate: rate(9), safe: rate(5) };
+        let (gate, charged) = (String::from("kv"), 300);
+        let bucket = HeldBucket { gate, rate: rate(9), safe: rate(5), charged };
         let held = Held { buckets: vec![bucket], lease: Span(3), ..Held::default() };
         let info = StageInfo { tenant: String::from("kv"), held, ..StageInfo::default() };
         let hello = Hello::Stage { version: 4, info };
-        let golden = [0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5, 3];
+        let mut golden = vec![0, 4, 0, 2, b'k', b'v', 0, 0, 0, 0, 0, 1, 2, b'k', b'v', 0, 9, 0, 5];
+        // Since version nine, what the bucket was charged.
+        golden.extend([0xac, 2, 3]);
         let frame = bytes(&hello);
         assert_eq!(frame[4..], golden, "{frame:?}");
         let mut decoder = Decoder::<Hello>::new();
@@ -333,6 +336,20 @@ mod tests {
         let rules = [-3, 300].map(|tokens| Rule::charge("b", tokens)).into();
         let charges = ToStage::Apply { revision: 1, rules };
         assert_eq!(bytes(&charges)[4..], [3, 1, 2, 2, 1, 1, b'b', 5, 2, 1, 1, b'b', 0xd8, 4]);
+    }
+
+    #[test]
+    fn golden_frames_of_version_nine() {
+        let (name, waiting) = (String::from("b"), BucketCounts::default());
+        let (delayed, waited_ns, waiting_now, waiting_tokens) = (1, 2, 3, 300);
+        let rate = None;
+        let gate =
+            GateReport { name, delayed, waited_ns, waiting_now, waiting_tokens, waiting, rate };
+        let report = StageReport { round: 9, gates: vec![gate], ..StageReport::default() };
+        let mut golden = vec![2, 9, 0, 0, 1, 1, b'b', 1, 2, 3, 0xac, 2, 0, 0];
+        golden.extend([0; 5]);
+        let frame = bytes(&FromStage::Report(report));
+        assert_eq!(frame[4..], golden, "{frame:?}");
     }
 
     #[test]

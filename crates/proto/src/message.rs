@@ -32,7 +32,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,6 +216,9 @@ pub struct HeldBucket {
     pub rate: Throughput,
     /// The rate without a controller.
     pub safe: Throughput,
+    /// Bytes or operations that it was charged, while its turn has not come. It has paid some of
+    /// them since.
+    pub charged: u64,
 }
 
 /// The end of a hello. A hello that ends before it has an earlier version, or its stage holds
@@ -401,8 +404,10 @@ pub enum Enforcement {
         /// Its new rate, in the unit it has.
         rate: Throughput,
     },
-    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back. So
-    /// a stage waits for what other stages of its tenant had beyond the tenant's limit.
+    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back: no
+    /// more than were taken and, if nothing stays charged, no more than the bucket has not paid. So
+    /// a stage waits for what other stages of its tenant had beyond the tenant's limit. Requests
+    /// that wait already wait for these tokens as well.
     Charge {
         /// The gate's name.
         gate: String,
@@ -486,6 +491,8 @@ pub struct GateReport {
     pub waited_ns: u64,
     /// Requests that wait there now.
     pub waiting_now: u32,
+    /// Bytes or operations that they wait with, as the gate counts; none at a queue.
+    pub waiting_tokens: u64,
     /// Waiting times, if requested.
     pub waiting: BucketCounts,
     /// The rate in force, for a bucket.

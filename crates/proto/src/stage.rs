@@ -152,7 +152,8 @@ impl Machine {
     pub fn hello(&self, now: Time) -> Hello {
         let bucket = |(gate, spec): (&str, &plan::Gate)| {
             let GateSpec::TokenBucket { rate: safe, .. } = spec.spec else { return None };
-            Some(HeldBucket { gate: gate.into(), rate: spec.rate.unwrap_or(safe), safe })
+            let (rate, charged) = (spec.rate.unwrap_or(safe), self.plan.charged(gate));
+            Some(HeldBucket { gate: gate.into(), rate, safe, charged })
         };
         let lease = match self.leased_until {
             Time::MAX => Span::ZERO,

@@ -330,7 +330,7 @@ fn next_generation(header: &Header) -> u32 {
 /// table names any more. Rates hold until `kept_until`.
 fn install(segment: &Segment, change: &Change, kept_until: Time) {
     change.gates.iter().for_each(|gate| set_gate(segment, gate, kept_until));
-    change.charges.iter().for_each(|it| gate::charge(segment, it.number, it.tokens));
+    change.charges.iter().for_each(|it| gate::charge(segment, *it));
     change.channels.iter().for_each(|channel| set_channel(segment, *channel));
     if let Some(words) = &change.words {
         let header = &segment.header;

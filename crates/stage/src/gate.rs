@@ -11,6 +11,8 @@ use std::sync::atomic::{Ordering, fence};
 use tidegate_algo::classify::channel::{Flows, Gates};
 use tidegate_algo::shaping::token_bucket::{Due, Take, TokenBucket};
 use tidegate_model::{Span, Time};
+#[cfg(feature = "agent")]
+use tidegate_proto::stage::plan::Charge;
 
 use crate::clock;
 use crate::layout::{GateCell, GateKind, SegmentLayout, TOKENS_PER_OPERATION};
@@ -58,7 +60,10 @@ impl GateCell {
 
     /// Gives back what a request took and did not use.
     fn give_back(&self, unused: Cost) {
-        let tokens = Self::tokens(self.kind(), unused);
+        self.give_back_tokens(Self::tokens(self.kind(), unused));
+    }
+
+    fn give_back_tokens(&self, tokens: u64) {
         if tokens > 0 {
             self.bucket.give_back(tokens);
             // Either a thread that is about to sleep sees the tokens, or this thread sees the
@@ -248,18 +253,44 @@ pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
 }
 
 /// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
-/// are fewer than zero.
+/// are fewer than zero: of the last part only what the bucket has not paid. Requests that wait
+/// there already wait for what is taken, too: their due positions move on. Those without a cell in
+/// the table of waiters, which is full then, keep theirs.
 #[cfg(feature = "agent")]
-pub(crate) fn charge(layout: &SegmentLayout, gate: u8, tokens: i64) {
+pub(crate) fn charge(layout: &SegmentLayout, charge: Charge) {
+    let Charge { number: gate, tokens, is_last } = charge;
     let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
     let count = tokens.unsigned_abs().min(CHARGE_MAX);
     let cost = Cost { bytes: count, operations: count.min(CHARGE_MAX / TOKENS_PER_OPERATION) };
+    let now = clock::now(&layout.header.clock);
+    let tokens_of_bucket = GateCell::tokens(cell.kind(), cost);
     if tokens < 0 {
-        return cell.give_back(cost);
+        let owed = u64::try_from(cell.bucket.level(now).saturating_neg()).unwrap_or(0);
+        let unpaid = owed.saturating_sub(waiters::tokens(layout, gate));
+        let most = if is_last { unpaid } else { u64::MAX };
+        return cell.give_back_tokens(tokens_of_bucket.min(most));
     }
     // Requests wait until this is paid; the charge itself does not.
-    let now = clock::now(&layout.header.clock);
-    let _ = cell.bucket.take(GateCell::tokens(cell.kind(), cost), now);
+    let tokens = tokens_of_bucket;
+    let from = cell.bucket.charge(tokens, now);
+    if let Some(from) = from {
+        waiters::delay(layout, gate, (from, tokens));
+    }
+}
+
+/// Bytes or operations that requests wait with at a bucket, as far as they have cells in the table
+/// of waiters. A part of an operation counts as one.
+#[cfg(feature = "agent")]
+pub(crate) fn waiting_tokens(layout: &SegmentLayout, gate: u8) -> u64 {
+    let cell = layout.gates.get(usize::from(gate));
+    let Some(cell) = cell.filter(|cell| cell.sleepers.load(Ordering::Relaxed) > 0) else {
+        return 0;
+    };
+    match cell.kind() {
+        GateKind::Bytes => waiters::tokens(layout, gate),
+        GateKind::Operations => waiters::tokens(layout, gate).div_ceil(TOKENS_PER_OPERATION),
+        GateKind::Queue | GateKind::Open | GateKind::Transform | GateKind::Retired => 0,
+    }
 }
 
 /// Forgets the dead that wait at a gate or are in service there.

@@ -12,6 +12,7 @@ use tidegate_proto::stage::plan::Plan;
 use crate::bypass::{BYPASSES, Bypass};
 use crate::census::Census;
 use crate::clock;
+use crate::gate;
 use crate::segment::Segment;
 
 fn value(counter: &AtomicU64) -> u64 {
@@ -46,15 +47,16 @@ pub(crate) fn read(
         bytes: segment.unmatched.passed.bytes(),
         ..ChannelReport::default()
     };
-    let gates = plan.gates().filter_map(|(name, gate)| {
-        let cell = segment.gates.get(usize::from(gate.number))?;
+    let gates = plan.gates().filter_map(|(name, planned)| {
+        let cell = segment.gates.get(usize::from(planned.number))?;
         Some(GateReport {
             name: name.into(),
             delayed: value(&cell.delayed),
             waited_ns: value(&cell.waited),
             waiting_now: cell.sleepers.load(Ordering::Relaxed),
+            waiting_tokens: gate::waiting_tokens(segment, planned.number),
             waiting: counts(&cell.waiting),
-            rate: gate.rate,
+            rate: planned.rate,
         })
     });
     FromStage::Report(StageReport {

@@ -170,6 +170,39 @@ fn end_lease(layout: &SegmentLayout, cell: &WaiterCell, lease: u64) {
     }
 }
 
+/// Makes the waiters of a gate that took their tokens before position `from` wait for so many
+/// tokens more. It wakes none: a thread sees its new position when it checks.
+///
+/// A request between taking its tokens and the table is missed, and goes without them. One whose
+/// turn has come meanwhile goes as well.
+#[cfg(feature = "agent")]
+pub(crate) fn delay(layout: &SegmentLayout, gate: u8, (from, tokens): (Due, u64)) {
+    let is_here = |lease: u64| lease != 0 && self::gate(lease) == usize::from(gate);
+    for cell in &layout.waiters.cells {
+        let is_before = cell.due.load(Ordering::Relaxed) <= from.position();
+        if !is_before || !is_here(cell.lease.load(Ordering::Acquire)) {
+            continue;
+        }
+        let before = cell.due.fetch_add(tokens, Ordering::Release);
+        // The cell may be another request's since.
+        if before > from.position() || !is_here(cell.lease.load(Ordering::Acquire)) {
+            cell.due.fetch_sub(tokens, Ordering::Release);
+        }
+    }
+}
+
+/// The tokens of a gate's waiters.
+#[cfg(feature = "agent")]
+pub(crate) fn tokens(layout: &SegmentLayout, gate: u8) -> u64 {
+    let waiting = layout.waiters.cells.iter().filter_map(|cell| {
+        let lease = cell.lease.load(Ordering::Acquire);
+        let is_filled = lease != 0 && lease & FILLING == 0;
+        (is_filled && self::gate(lease) == usize::from(gate))
+            .then(|| cell.tokens.load(Ordering::Relaxed))
+    });
+    waiting.fold(0, u64::saturating_add)
+}
+
 /// Ends the leases of a gate's waiters without giving anything back.
 #[cfg(feature = "agent")]
 pub(crate) fn forget(layout: &SegmentLayout, gate: u8) {
@@ -271,6 +304,36 @@ mod tests {
         assert!(!stopped.renew(later(2_100)) && !stopped.end());
         sweep(&segment, later(9_000));
         assert_eq!(level(), 0);
+    }
+
+    #[test]
+    #[cfg(feature = "agent")]
+    fn a_charge_delays_the_waiters_before_it_and_no_others() {
+        let segment = empty_bucket();
+        let mut stopped = waiter(&segment, 300);
+        let mut first = waiter(&segment, 100);
+        let other = register(&segment.waiters, GATE + 1, (Due::at(0), 1), BEGIN).unwrap();
+        assert_eq!(tokens(&segment, GATE), 400);
+        let before = [&stopped, &first].map(|waiter| ready(&segment, waiter));
+        let bucket = &segment.gates[usize::from(GATE)].bucket;
+        let from = bucket.charge(1_000, BEGIN).unwrap();
+        let behind = waiter(&segment, 7);
+        let ready_behind = ready(&segment, &behind);
+        delay(&segment, GATE, (from, 1_000));
+        let after = [&stopped, &first].map(|waiter| ready(&segment, waiter));
+        assert_eq!(after, before.map(|at| at + 1_000));
+        assert_eq!(ready(&segment, &behind), ready_behind, "it has paid for the charge already");
+        assert_eq!(other.due(), Due::at(0));
+        // What is given back makes all of them go earlier.
+        bucket.give_back(1_000);
+        assert_eq!([&stopped, &first].map(|waiter| ready(&segment, waiter)), before);
+        // A waiter whose lease has ended takes its own tokens with it, and no others.
+        assert!(first.renew(later(1_900)));
+        delay(&segment, GATE, (bucket.charge(1_000, BEGIN).unwrap(), 1_000));
+        sweep(&segment, later(2_100));
+        assert!(!stopped.renew(later(2_100)));
+        assert_eq!(ready(&segment, &first), before[1] + 1_000 - 300);
+        assert_eq!(tokens(&segment, GATE), 100);
     }
 
     #[test]

@@ -172,6 +172,7 @@ pub(super) fn report() -> StageReport {
         delayed: 3,
         waited_ns: 5_000,
         waiting_now: 1,
+        waiting_tokens: 4_096,
         waiting,
         rate: Some(Throughput::Bandwidth(Rate(1 << 20))),
     };

@@ -316,6 +316,7 @@ fn lies(tape: &mut Tape<'_>) -> StageReport {
         delayed: tape.number(),
         waited_ns: tape.number(),
         waiting_now: tape.word(),
+        waiting_tokens: tape.number(),
         waiting: counts(tape),
         rate: None,
     };

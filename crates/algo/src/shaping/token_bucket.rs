@@ -364,6 +364,21 @@ impl TokenBucket {
         self.take_slow(cache, cost, now)
     }
 
+    /// Takes `cost` tokens for no request, so that the next ones wait for them. Gives the position
+    /// from which they were taken: a request with a due position up to it has taken its tokens
+    /// before, and waits for less. None without a limit, where nothing is taken.
+    pub fn charge(&self, cost: u64, now: Time) -> Option<Due> {
+        let (cursors, parameters) = (&self.cursors.0, self.parameters());
+        if self.limited.load(Ordering::Acquire) == 0 || parameters.unlimited() {
+            return None;
+        }
+        let cost = cost.min(COST_MAX);
+        let start = cursors.spent.fetch_add(cost, Ordering::Relaxed);
+        self.forget(parameters, parameters.earned(now));
+        cursors.checked.fetch_max(start.saturating_add(cost), Ordering::Relaxed);
+        Some(Due(start))
+    }
+
     /// Serves a taker whose cache is empty. It is a call of its own, so that the code that most
     /// takers need is small enough to be inlined.
     #[inline(never)]

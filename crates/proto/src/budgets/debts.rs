@@ -12,13 +12,11 @@
 //! there was left behind by programs that have ended. As far as it is more than the tenant's burst
 //! and what the limit allows in an interval, since reports are so late, the tenant is *over*. A
 //! stage that starts is charged what its tenant is over: its requests wait as if its own bucket had
-//! this debt. Several stages may be charged for the one debt. So what a stage waits for is given
-//! back as soon as the tenant is over by less.
+//! this debt. Stages that are charged go one after the other: see [`super::start_queue`].
 //!
 //! Example with a limit of 1 MiB/s and programs of one request of 4 MiB each, one after the other:
 //! the first goes at once, and leaves 3.9 MiB that count. The second waits for 3.9 s, and so does
-//! each that follows. Of two at a time both wait until the tenant is over by nothing, which is
-//! 7.9 s, and both go.
+//! each that follows. Of two that start at that moment, one waits for 3.9 s and the other for 7.9.
 //!
 //! A stage that has not reported may use its rate, once its bucket has paid its own debt: what its
 //! tenant earns is less by that, until the stage reports.
@@ -27,9 +25,10 @@
 //! their reservations, whatever other tenants of the group do.
 //!
 //! **Bounds.** In each window a tenant is served no more than its limit and a hundredth of it
-//! allow, a burst and an interval, and one burst and one larger request for each program that runs
-//! at a time. A tenant of whose programs none has ended is never charged, for the rates of its
-//! stages together are its limit at most. Nor is one that keeps to its limit. A tenant is over by a
+//! allow, a burst and an interval, one larger request, and one burst and one larger request for
+//! each program at a time that started while the tenant was not over, or goes on after its first
+//! request. A tenant of whose programs none has ended is not charged, for the rates of its stages
+//! together are its limit at most. Nor is one that keeps to its limit. A tenant is over by a
 //! minute of its limit at most ([`DEBT_MAX`]), whatever its stages report: no program's requests,
 //! and no wrong report, keep the next programs waiting for ever. Debts are forgotten when the
 //! controller restarts. What a stage had served and not reported when its supervisor was killed is
@@ -41,16 +40,13 @@ use alloc::vec::Vec;
 use tidegate_algo::shaping::demand::Calibration;
 use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::policy::Group;
-use tidegate_model::{Policy, Span, StageId, Time};
+use tidegate_model::{Policy, Span, Time};
 
 use super::Budgets;
-use super::debt::{BucketDebt, Debt, SECOND};
-use super::distribute::bucket_rate;
-use super::rules::{UNITS, bucket_name};
+use super::debt::{Debt, SECOND};
+use super::rules::UNITS;
 use super::stage::{Bucket, Stage, Stages};
 use super::window_stats::{TenantStats, TrafficCounters};
-use crate::message::{Rule, ToStage};
-use crate::session::{PeerId, ToPeer};
 
 /// One part in this many is earned beyond the limit: clocks of hosts do not run alike, and rates
 /// follow a decision a moment later. Debts that are none would add up without it. A limit holds
@@ -59,7 +55,7 @@ const EASE_PART: i128 = 100;
 
 /// The most by which a tenant is over, as time at its limit. Longer than what most programs' large
 /// requests take at the limit, and short enough to be waited for. Chosen by hand.
-const DEBT_MAX: Span = Span(60 * Span::SECOND.0);
+pub(super) const DEBT_MAX: Span = Span(60 * Span::SECOND.0);
 
 impl Stage {
     /// The same stage on its last connection had these debts. The first counters on this one add
@@ -69,7 +65,8 @@ impl Stage {
             let Some(index) = earlier.share_of(share.tenant) else { continue };
             for (bucket, earlier) in share.buckets.iter_mut().zip(&earlier.shares[index].buckets) {
                 if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
-                    bucket.debt = BucketDebt { withheld: 0, ..earlier.debt };
+                    bucket.debt = earlier.debt;
+                    bucket.debt.withheld = 0;
                 }
             }
         }
@@ -137,11 +134,9 @@ impl DebtLimit {
         i128::from(self.rate) * i128::from(DEBT_MAX.0)
     }
 
-    /// How far a debt is over, in tokens.
-    fn over(self, debt: Debt, since: Span, paid_by_stages: i128) -> u64 {
-        let owed = self.settled(debt, since, paid_by_stages).owed;
-        let over = (owed - paid_by_stages - self.allowance()).max(0) / SECOND;
-        u64::try_from(over).unwrap_or(u64::MAX)
+    /// How far a debt is over, in token-nanoseconds per second; below zero if it is not.
+    fn excess(self, debt: Debt, since: Span, paid_by_stages: i128) -> i128 {
+        self.settled(debt, since, paid_by_stages).owed - paid_by_stages - self.allowance()
     }
 
     /// A settled debt under this limit where `earlier` held before: what that limit allowed is no
@@ -229,32 +224,54 @@ impl Debts {
         debts
     }
 
-    /// How far each tenant is over in a unit, in tokens: by its own limit or, of a tenant without a
-    /// reservation, by its group's.
-    fn over(
+    /// How far tenants and groups are over in a unit.
+    pub(super) fn excess(
         &self,
         now: Time,
         (policy, unit): (&Policy, Unit),
         tenants: &[TenantStats],
         stages: &Stages,
-    ) -> Vec<u64> {
+    ) -> Excess {
         let since = now.since(self.settled);
         let paid = PaidByStages::new(policy, unit, stages, since);
         let groups = self.joined(policy, unit, tenants).into_iter().zip(paid.groups);
         let groups = groups
             .zip(DebtLimit::of_groups(policy, unit))
-            .map(|((debt, paid), limit)| limit.map_or(0, |limit| limit.over(debt, since, paid)));
-        let groups: Vec<u64> = groups.collect();
-        let own = policy.tenants.iter().zip(tenants).zip(paid.tenants).enumerate();
-        let own = own.map(|(index, ((tenant, stats), paid))| {
-            let limit = DebtLimit::of_tenant(policy, index, unit);
-            let debt = stats.debts[unit as usize];
-            let own = limit.map_or(0, |limit| limit.over(debt, since, paid));
-            let is_promised = UNITS.iter().any(|unit| tenant.reservation.get(*unit).is_some());
-            let group = tenant.group.filter(|_| !is_promised);
-            own.max(group.map_or(0, |group| groups[group]))
+            .map(|((debt, paid), limit)| Some(limit?.excess(debt, since, paid)));
+        let own = tenants.iter().zip(paid.tenants).enumerate();
+        let own = own.map(|(index, (stats, paid))| {
+            let limit = DebtLimit::of_tenant(policy, index, unit)?;
+            Some(limit.excess(stats.debts[unit as usize], since, paid))
         });
-        own.collect()
+        Excess { tenants: own.collect(), groups: groups.collect() }
+    }
+}
+
+/// How far tenants and groups with a limit are over it, in token-nanoseconds per second; below zero
+/// for what they may have at once.
+#[derive(Debug)]
+pub(super) struct Excess {
+    tenants: Vec<Option<i128>>,
+    groups: Vec<Option<i128>>,
+}
+
+impl Excess {
+    /// How far a tenant is over its own limit or, without a reservation, over its group's.
+    pub(super) fn of(&self, policy: &Policy, tenant: usize) -> Option<i128> {
+        let promise = &policy.tenants[tenant];
+        let is_promised = UNITS.iter().any(|unit| promise.reservation.get(*unit).is_some());
+        let group = promise.group.filter(|_| !is_promised);
+        let group = group.and_then(|group| self.groups.get(group).copied().flatten());
+        self.tenants[tenant].max(group)
+    }
+
+    /// Counts so many tokens as served to a tenant.
+    pub(super) fn add(&mut self, policy: &Policy, tenant: usize, tokens: u64) {
+        let more = i128::from(tokens) * SECOND;
+        let group = policy.tenants[tenant].group;
+        let group = group.and_then(|group| self.groups.get_mut(group));
+        let all = self.tenants.get_mut(tenant).into_iter().chain(group);
+        all.flatten().for_each(|it| *it += more);
     }
 }
 
@@ -271,7 +288,7 @@ impl PaidByStages {
         let mut groups = alloc::vec![0i128; policy.groups.len()];
         for share in stages.values().flat_map(|stage| &stage.shares) {
             let Some(bucket) = share.bucket(unit) else { continue };
-            let owed = bucket.debt.own.after(earned_by(bucket, since)).owed;
+            let owed = bucket.debt.paid_by_stage(earned_by(bucket, since));
             tenants[share.tenant] += owed;
             if let Some(group) = policy.tenants[share.tenant].group {
                 groups[group] += owed;
@@ -291,13 +308,16 @@ impl TenantStats {
         buckets: &mut [Option<Bucket>; 2],
     ) {
         let bytes = calibration.map_or(fresh.bytes, |it| it.device_rate(fresh.bytes));
-        let served = [bytes, fresh.operations];
-        for ((debt, bucket), served) in self.debts.iter_mut().zip(buckets).zip(served) {
+        let served = [(bytes, fresh.bytes > 0), (fresh.operations, fresh.operations > 0)];
+        let debts = self.debts.iter_mut().zip(buckets).zip(served);
+        for ((debt, bucket), (served, has_moved)) in debts {
             debt.serve(served);
             let Some(bucket) = bucket.as_mut() else { continue };
             let withheld = core::mem::take(&mut bucket.debt.withheld);
             debt.release(withheld);
-            bucket.debt.own.serve(served);
+            if has_moved {
+                debt.repay(bucket.debt.on_served(served));
+            }
             bucket.debt.own.release(withheld);
             bucket.debt.is_due = false;
         }
@@ -305,33 +325,7 @@ impl TenantStats {
 }
 
 impl Budgets {
-    /// Charges a stage that starts what its tenants are over. Returns the rules that do so.
-    pub(super) fn charge(&mut self, now: Time, id: StageId) -> Vec<Rule> {
-        let mut charges = Vec::new();
-        let Some(active) = &self.active else { return charges };
-        let policy = &active.policy;
-        // The buckets of a stage that was there before have their debts.
-        let is_new = self.stages.get(&id).is_some_and(|stage| stage.is_new);
-        if !is_new || !has_limits(policy) {
-            return charges;
-        }
-        for unit in UNITS {
-            let over = self.debts.over(now, (policy, unit), &self.tenants, &self.stages);
-            let Some(stage) = self.stages.get_mut(&id) else { break };
-            for index in 0..stage.shares.len() {
-                let tenant = stage.shares[index].tenant;
-                let tokens = bucket_rate(policy, stage, unit, over[tenant]);
-                let bucket = &mut stage.shares[index].buckets[unit as usize];
-                if let Some(bucket) = bucket.as_mut().filter(|_| over[tenant] > 0) {
-                    bucket.debt.charged = tokens;
-                    charges.push(rule(policy, (tenant, unit), i128::from(tokens)));
-                }
-            }
-        }
-        charges
-    }
-
-    /// Settles all debts, and gives back what stages need not wait for any more.
+    /// Settles all debts, and lets the stages go whose turn has come.
     pub(super) fn settle_debts(&mut self, now: Time) {
         let Some(active) = &self.active else { return };
         let policy = &active.policy;
@@ -344,70 +338,29 @@ impl Budgets {
                     && let Some(limit) = limit(policy, share.tenant, unit)
                 {
                     let tokens = earned(bucket.bound.min(limit), since);
-                    // Requests wait for the debt of their bucket first.
-                    let tokens = tokens.saturating_sub(bucket.debt.own.tokens());
+                    // Requests wait for the debt of their bucket and for its charge first.
+                    let owed = bucket.debt.own.tokens().saturating_add(bucket.debt.charged);
+                    let tokens = tokens.saturating_sub(owed);
                     bucket.debt.withheld = bucket.debt.withheld.saturating_add(tokens);
                     bucket.debt.own.withhold(tokens);
                     self.tenants[share.tenant].debts[unit as usize].withhold(tokens);
                 }
-                bucket.debt.own = bucket.debt.own.after(earned_by(bucket, since));
+                let own_earned = earned_by(bucket, since);
+                bucket.debt.settle(own_earned);
                 let paid = earned(bucket.rate, since);
                 bucket.debt.charged = bucket.debt.charged.saturating_sub(paid);
+                if let Some(limit) = limit(policy, share.tenant, unit) {
+                    bucket.debt.start.on_earned(earned(limit, since));
+                }
             }
         }
         self.debts.settle(now, policy, &mut self.tenants, &self.stages);
-        self.give_back(now);
-    }
-
-    /// Gives back to stages what they wait for and their tenants are not over any more. Less than a
-    /// stage earns in an interval is over before a message pays.
-    fn give_back(&mut self, now: Time) {
-        let Some(active) = &self.active else { return };
-        let policy = &active.policy;
-        let mut buckets = self.stages.values().flat_map(|stage| &stage.shares);
-        let is_charged = |bucket: &Option<Bucket>| bucket.as_ref().is_some_and(Bucket::is_charged);
-        if !buckets.any(|share| share.buckets.iter().any(is_charged)) {
-            return;
-        }
-        let over =
-            UNITS.map(|unit| self.debts.over(now, (policy, unit), &self.tenants, &self.stages));
-        for (id, stage) in self.stages.iter_mut().filter(|(_, stage)| !stage.is_lost) {
-            let mut rules = Vec::new();
-            for index in 0..stage.shares.len() {
-                let tenant = stage.shares[index].tenant;
-                for unit in UNITS {
-                    let over = match over[unit as usize][tenant] {
-                        0 => 0,
-                        over => bucket_rate(policy, stage, unit, over),
-                    };
-                    let Some(bucket) = &mut stage.shares[index].buckets[unit as usize] else {
-                        continue;
-                    };
-                    let more = bucket.debt.charged.saturating_sub(over);
-                    if more > earned(bucket.rate, policy.redistribute) {
-                        bucket.debt.charged = over;
-                        rules.push(rule(policy, (tenant, unit), -i128::from(more)));
-                    }
-                }
-            }
-            if !rules.is_empty() {
-                let revision = active.revision;
-                stage.on_sent(revision, &rules);
-                let message = ToPeer::Stage(ToStage::Apply { revision, rules });
-                self.outbox.send(PeerId::Stage(*id), message);
-            }
-        }
-    }
-}
-
-impl Bucket {
-    const fn is_charged(&self) -> bool {
-        self.debt.charged > 0
+        self.advance_start_queues(now);
     }
 }
 
 /// Whether a policy has a limit at all.
-fn has_limits(policy: &Policy) -> bool {
+pub(super) fn has_limits(policy: &Policy) -> bool {
     let is_limited = |unit| {
         policy.tenants.iter().any(|tenant| tenant.limit.get(unit).is_some())
             || policy.groups.iter().any(|group| group.promise.limit.get(unit).is_some())
@@ -416,17 +369,10 @@ fn has_limits(policy: &Policy) -> bool {
 }
 
 /// The limit that holds for a tenant: its own or its group's.
-fn limit(policy: &Policy, tenant: usize, unit: Unit) -> Option<u64> {
+pub(super) fn limit(policy: &Policy, tenant: usize, unit: Unit) -> Option<u64> {
     let promise = &policy.tenants[tenant];
     let group = policy.group_of(promise).and_then(|group| group.promise.limit.get(unit));
     [promise.limit.get(unit), group].into_iter().flatten().min()
-}
-
-/// Takes tokens out of a tenant's bucket, or gives them back.
-fn rule(policy: &Policy, (tenant, unit): (usize, Unit), tokens: i128) -> Rule {
-    let most = i128::from(i64::MAX);
-    let tokens = tokens.clamp(-most, most) as i64;
-    Rule::charge(bucket_name(&policy.tenants[tenant].name, unit), tokens)
 }
 
 /// The service that a bucket earns in `since`, in token-nanoseconds per second of the tokens of its
@@ -436,7 +382,7 @@ fn earned_by(bucket: &Bucket, since: Span) -> i128 {
 }
 
 /// Tokens of a rate per second.
-fn earned(rate: u64, span: Span) -> u64 {
+pub(super) fn earned(rate: u64, span: Span) -> u64 {
     let tokens = u128::from(rate) * u128::from(span.0) / u128::from(Span::SECOND.0);
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }

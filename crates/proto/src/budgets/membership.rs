@@ -9,7 +9,7 @@ use tidegate_model::{Event, Policy, StageId, Time};
 use super::capacity::Measured;
 use super::name_index::NameIndex;
 use super::stage::Stage;
-use super::{Active, Budgets, SETTLE, window_stats};
+use super::{Active, Budgets, SETTLE, start_queue, window_stats};
 use crate::message::{StageInfo, ToStage, VERSION};
 use crate::session::{Peer, PeerId, ToPeer};
 
@@ -40,6 +40,7 @@ impl Budgets {
             }
         }
         self.tenants = tenants;
+        start_queue::forget_expected(&mut self.stages);
         if let Some(active) = &self.active {
             let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
             let policy = earlier.as_ref().map(|earlier| &earlier.policy);
@@ -78,7 +79,8 @@ impl Budgets {
     }
 
     pub(super) fn remove(&mut self, now: Time, id: StageId, reason: &str) {
-        let Some(stage) = self.stages.remove(&id) else { return };
+        let Some(mut stage) = self.stages.remove(&id) else { return };
+        start_queue::withdraw(&mut stage, &mut self.tenants);
         self.totals.unmatched.add(stage.unmatched.total);
         if let Some(active) = &self.active {
             self.ended.push(now, (&stage, &active.policy), reason);

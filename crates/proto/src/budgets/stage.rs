@@ -484,6 +484,7 @@ impl Stage {
         let is_limit = recent_waits::is_limit(policy, tenant, unit, in_force);
         share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited);
         (bucket.waiting_now, bucket.is_limit) = (gate.waiting_now, is_limit);
+        bucket.debt.start.on_waiting(gate.waiting_tokens);
         let waits = &mut tenants[tenant].waits[unit as usize];
         waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited);
         if !gate.waiting.is_empty() {

@@ -92,6 +92,9 @@ pub struct Charge {
     pub number: u8,
     /// Bytes or operations, as the gate counts; fewer than zero are given back.
     pub tokens: i64,
+    /// Whether nothing stays charged. Then no more is given back than the bucket still owes beside
+    /// its waiting requests.
+    pub is_last: bool,
 }
 
 /// A channel to set.
@@ -113,6 +116,8 @@ pub struct Plan {
     channels: BTreeMap<String, Channel>,
     rules: Vec<(Conditions, String)>,
     default: Option<String>,
+    /// Tokens that buckets were charged and that were not given back, by name.
+    charged: BTreeMap<String, u64>,
     /// Numbers in the order in which they became free: the one that was free longest is used next,
     /// so that a late reader of an old table finds an idle gate rather than a stranger's.
     free_gates: Numbers,
@@ -167,6 +172,11 @@ impl Plan {
     /// Channels by name.
     pub fn channels(&self) -> impl Iterator<Item = (&str, &Channel)> {
         self.channels.iter().map(|(name, channel)| (name.as_str(), channel))
+    }
+
+    /// Bytes or operations that the bucket of this name was charged and that were not given back.
+    pub fn charged(&self, gate: &str) -> u64 {
+        self.charged.get(gate).copied().unwrap_or(0)
     }
 
     /// Rules in order, with the name of the channel that each one leads to.
@@ -288,13 +298,23 @@ impl Plan {
         Ok(())
     }
 
-    /// The charges of accepted rules, by the number of the gate.
-    fn charges(&self, rules: &[Rule]) -> Vec<Charge> {
-        let charge = |rule: &Rule| match rule {
-            Rule::Enforcement(Enforcement::Charge { gate, tokens }) if *tokens != 0 => {
-                Some(Charge { number: self.gates.get(gate)?.number, tokens: *tokens })
-            }
-            _ => None,
+    /// The charges of accepted rules, by the number of the gate. No more is given back than a
+    /// bucket was charged.
+    fn charges(&mut self, rules: &[Rule]) -> Vec<Charge> {
+        let Self { gates, charged, .. } = self;
+        charged.retain(|name, _| gates.contains_key(name));
+        let charge = |rule: &Rule| {
+            let Rule::Enforcement(Enforcement::Charge { gate, tokens }) = rule else { return None };
+            let number = gates.get(gate)?.number;
+            let before = charged.get(gate).copied().unwrap_or(0);
+            let after = before.saturating_add_signed(*tokens);
+            let change = i128::from(after) - i128::from(before);
+            match after {
+                0 => charged.remove(gate),
+                after => charged.insert(gate.clone(), after),
+            };
+            let tokens = i64::try_from(change).ok().filter(|tokens| *tokens != 0)?;
+            Some(Charge { number, tokens, is_last: after == 0 })
         };
         rules.iter().filter_map(charge).collect()
     }

@@ -131,10 +131,15 @@ fn a_charge_is_for_a_bucket_that_is_there() {
         Rule::charge("kv", 7),
     ];
     let change = install(&mut machine, rules);
-    assert_eq!(change.charges, [Charge { number: 0, tokens: 7 }]);
+    assert_eq!(change.charges, [Charge { number: 0, tokens: 7, is_last: false }]);
     let back = install(&mut machine, vec![Rule::charge("kv", -5), Rule::charge("kv", 0)]);
-    let charges = [Charge { number: 0, tokens: -5 }].into();
+    let charges = [Charge { number: 0, tokens: -5, is_last: false }].into();
     assert_eq!(back, Change { charges, ..Change::default() });
+    assert_eq!(machine.plan().charged("kv"), 2);
+    // No more is given back than was taken.
+    let back = install(&mut machine, vec![Rule::charge("kv", i64::MIN), Rule::charge("kv", -1)]);
+    assert_eq!(back.charges, [Charge { number: 0, tokens: -2, is_last: true }]);
+    assert_eq!(machine.plan().charged("kv"), 0);
     for gate in ["probe", "other"] {
         assert_eq!(refuse(&mut machine, vec![Rule::charge(gate, 1)]).rule, 0);
     }
@@ -396,11 +401,11 @@ fn a_refusal_is_reported_once_and_is_final() {
     assert_eq!(outputs(&mut machine), [Output::Connect]);
 
     let mut machine = connected(Fallback::Keep);
-    let other = ToStage::Refused { version: 9, reason: "old".into(), retry: false };
+    let other = ToStage::Refused { version: 90, reason: "old".into(), retry: false };
     machine.on_message(Time::ZERO, other);
     let shown = outputs(&mut machine);
     assert!(
-        matches!(&shown[..], [_, Output::Notice(text)] if text.contains("version 9")),
+        matches!(&shown[..], [_, Output::Notice(text)] if text.contains("version 90")),
         "{shown:?}"
     );
 }

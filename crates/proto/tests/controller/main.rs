@@ -10,5 +10,7 @@ mod measured;
 mod orphans;
 mod paper;
 mod resources;
+mod short_programs;
+mod start_queue;
 mod together;
 mod world;

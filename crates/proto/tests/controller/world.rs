@@ -60,6 +60,10 @@ pub(crate) struct Fake {
     pub(crate) operations: u64,
     pub(crate) waiting: BucketCounts,
     pub(crate) waited_ns: u64,
+    /// Bytes that requests wait with.
+    pub(crate) waiting_tokens: u64,
+    /// Tokens that buckets were charged and that were not given back, by name.
+    pub(crate) charged: BTreeMap<String, u64>,
 }
 
 impl Fake {
@@ -111,6 +115,8 @@ impl Fake {
                 Rule::Enforcement(Enforcement::Charge { gate, tokens }) => {
                     assert!(self.gates.contains(gate), "no gate {gate}");
                     assert!(*tokens != 0);
+                    let charged = self.charged.entry(gate.clone()).or_default();
+                    *charged = charged.saturating_add_signed(*tokens);
                 }
                 other => panic!("never said: {other:?}"),
             }
@@ -185,7 +191,8 @@ impl Fake {
             let (name, waited_ns) = (format!("{name}:background"), flow.waited_ns);
             GateReport { name, waited_ns, ..GateReport::default() }
         };
-        let own = GateReport { name: gate, waited_ns, ..GateReport::default() };
+        let waiting_tokens = self.waiting_tokens;
+        let own = GateReport { name: gate, waited_ns, waiting_tokens, ..GateReport::default() };
         StageReport {
             round,
             at_ns: now.0,
@@ -265,7 +272,8 @@ impl ControllerTestbed {
     pub(crate) fn rejoin(&mut self, stage: Fake, lease: Span) -> ConnectionId {
         let bucket = |(gate, rate): (&String, &Throughput)| {
             let safe = stage.safe[gate];
-            HeldBucket { gate: gate.clone(), rate: *rate, safe }
+            let charged = stage.charged.get(gate).copied().unwrap_or(0);
+            HeldBucket { gate: gate.clone(), rate: *rate, safe, charged }
         };
         let buckets = stage.rates.iter().map(bucket).collect();
         let info = StageInfo {

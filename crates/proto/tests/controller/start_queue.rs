@@ -1,0 +1,191 @@
+//! Programs that start while their tenant is over its limit go one after the other.
+
+use crate::short_programs::{BURST, Bench, INTERVAL, LIMIT, POLICY};
+use crate::world::MIB;
+use tidegate_model::Span;
+
+/// A tenant with a debt of 4 MiB from a program that has ended.
+fn indebted() -> Bench {
+    let mut bench = Bench::new();
+    let first = bench.start(4 * MIB, 1);
+    bench.run(50);
+    bench.end(first);
+    bench
+}
+
+/// Lets time pass until the program is done, at most so many milliseconds.
+#[track_caller]
+fn done_within(bench: &mut Bench, number: u64, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        if bench.is_done(number) {
+            return;
+        }
+        bench.step();
+    }
+    panic!("program {number} waits for more than {milliseconds} ms");
+}
+
+/// The most that may be owed at a time if one larger request goes at a time.
+fn one_request(seconds: u64) -> f64 {
+    (BURST + INTERVAL + 4 * MIB + seconds * LIMIT * 2 / 100) as f64
+}
+
+#[test]
+fn programs_that_start_together_go_in_the_order_of_their_starts() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..20).map(|_| bench.start(4 * MIB, 1)).collect();
+    let mut order = Vec::new();
+    for _ in 0..90_000 {
+        bench.step();
+        let is_new = |it: &&u64| bench.is_done(**it) && !order.contains(*it);
+        let done: Vec<u64> = programs.iter().filter(is_new).copied().collect();
+        assert!(done.len() <= 1, "{done:?} at once");
+        order.extend(done);
+    }
+    // All of them are still there: none owes what others would not wait for.
+    assert_eq!(order, programs);
+    assert!(bench.most <= one_request(90), "{}", bench.most);
+}
+
+#[test]
+fn programs_that_replace_each_other_side_by_side_have_the_limit() {
+    let mut bench = indebted();
+    let mut live: Vec<u64> = (0..40).map(|_| bench.start(4 * MIB, 1)).collect();
+    for _ in 0..200_000 {
+        bench.step();
+        for slot in &mut live {
+            if bench.is_done(*slot) {
+                bench.end(*slot);
+                *slot = bench.start(4 * MIB, 1);
+            }
+        }
+    }
+    assert!(bench.most <= one_request(200), "{}", bench.most);
+    let least = 200 * LIMIT * 95 / 100;
+    assert!(bench.served >= least, "{} of {least}", bench.served);
+}
+
+/// A hundred requests of 4 KiB are 400 ms of the limit.
+#[test]
+fn small_requests_wait_for_the_debt_and_for_no_more_than_their_sizes() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..100).map(|_| bench.start(4 << 10, 1)).collect();
+    bench.run(3_500);
+    assert!(programs.iter().all(|it| !bench.is_done(*it)));
+    // 50 ms of the debt were paid before they started.
+    bench.run(4_000 + 400 + 200 - 3_500);
+    assert!(programs.iter().all(|it| bench.is_done(*it)));
+}
+
+/// The program in front has 4 MiB, the ones behind it little.
+#[test]
+fn a_large_request_holds_back_small_ones_behind_it_for_its_own_time_only() {
+    let mut bench = indebted();
+    let large = bench.start(4 * MIB, 1);
+    let small = bench.start(4 << 10, 1);
+    bench.run(4_300);
+    assert!(bench.is_done(large) && !bench.is_done(small));
+    bench.run(4_000);
+    assert!(bench.is_done(small));
+}
+
+#[test]
+fn programs_that_run_on_do_not_hold_back_the_queue_for_ever() {
+    for size in [4 << 10, 4 * MIB] {
+        let mut bench = indebted();
+        // It goes through the queue as well, and then goes on.
+        let long = bench.start(size, u32::MAX);
+        bench.run(10_000);
+        let before = bench.programs[&long].left;
+        for _ in 0..3 {
+            let next = bench.start(4 * MIB, 1);
+            done_within(&mut bench, next, 25_000);
+            bench.end(next);
+        }
+        assert!(bench.programs[&long].left < before, "nor does the queue hold it back");
+    }
+}
+
+/// Stages without requests, as of stopped threads, and stages that have gone.
+#[test]
+fn programs_that_do_not_wait_hold_back_no_other() {
+    let mut bench = indebted();
+    let [idle, stopped, killed, orphan, last] =
+        [0, 1, 1, 1, 1].map(|left| bench.start(4 * MIB, left));
+    bench.run(1_000);
+    // Its lease in the table of waiters ends.
+    let program = bench.programs.get_mut(&stopped).unwrap();
+    (program.left, program.due) = (0, None);
+    bench.end(killed);
+    bench.kill(orphan);
+    done_within(&mut bench, last, 4_500 - 1_000);
+    // The idle one comes to its turn as soon as there is something to wait for.
+    bench.programs.get_mut(&idle).unwrap().left = 1;
+    bench.run(3_000);
+    assert!(!bench.is_done(idle), "it waits for the last one");
+    done_within(&mut bench, idle, 1_500);
+}
+
+/// Its tokens count as served until the limit has earned them, or until it ends.
+#[test]
+fn a_released_program_that_does_nothing_holds_back_others_for_its_own_time() {
+    for ends in [false, true] {
+        let mut bench = indebted();
+        let silent = bench.start(4 * MIB, 1);
+        let next = bench.start(4 * MIB, 1);
+        bench.run(1_000);
+        // Its thread does not wake.
+        let id = bench.programs[&silent].stage;
+        let program = bench.programs.get_mut(&silent).unwrap();
+        (program.left, program.due) = (0, None);
+        for _ in 0..3_500 {
+            bench.world.stage(id).waiting_tokens = 4 * MIB;
+            bench.run(1);
+        }
+        assert!(!bench.is_done(next));
+        if ends {
+            bench.end(silent);
+            done_within(&mut bench, next, 200);
+        } else {
+            done_within(&mut bench, next, 4_300);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_connects_anew_keeps_its_turn() {
+    let mut bench = indebted();
+    let [first, second] = [1, 1].map(|left| bench.start(4 * MIB, left));
+    bench.run(1_000);
+    let program = bench.programs.get_mut(&first).unwrap();
+    let fake = bench.world.stages.remove(&program.stage).unwrap();
+    bench.world.controller.on_closed(bench.world.now, program.stage, "gone");
+    program.stage = bench.world.rejoin(fake, Span::ZERO);
+    done_within(&mut bench, first, 3_500);
+    assert!(!bench.is_done(second));
+    done_within(&mut bench, second, 4_500);
+}
+
+#[test]
+fn a_limit_that_changes_holds_for_the_queue() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    bench.world.apply(2, &POLICY.replace("limit = \"1MiB/s\"", "limit = \"4MiB/s\""));
+    // 3 MiB are left of the debt.
+    bench.run(750 + 100 + 4_000);
+    assert!(programs.iter().all(|it| bench.is_done(*it)));
+}
+
+#[test]
+fn a_controller_that_starts_anew_goes_on_with_the_queue() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    bench.restart();
+    // It knows nothing of the debt, and of the queue all.
+    for (index, program) in programs.iter().enumerate() {
+        done_within(&mut bench, *program, if index == 0 { 500 } else { 4_300 });
+        assert!(programs[index + 1..].iter().all(|it| !bench.is_done(*it)), "{index}");
+    }
+}
