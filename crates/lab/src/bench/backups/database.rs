@@ -95,9 +95,9 @@ impl Postgres {
             if rustix::process::geteuid().is_root() {
                 std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY))?;
             }
-            Ok(())
+            Ok::<(), std::io::Error>(())
         });
-        made.map_err(|error: std::io::Error| {
+        made.map_err(|error| {
             Failure::new(Code::Failure, "cannot make the database's folders").cause(error)
         })?;
         let mut arguments: Vec<OsString> = vec!["-D".into(), self.data.clone().into()];
