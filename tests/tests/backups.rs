@@ -68,7 +68,8 @@ fn prepare(bed: &Bed) {
 /// A text with the page's folders, which are inside of the bed here.
 fn inside(bed: &Bed, text: &str) -> String {
     let folder = bed.folder().canonicalize().unwrap();
-    let moved = |text: String, name: &str| text.replace(name, &format!("{}{name}", folder.display()));
+    let folder = folder.display();
+    let moved = |text: String, name: &str| text.replace(name, &format!("{folder}{name}"));
     ["/srv/", "/mnt/"].into_iter().fold(text.to_owned(), moved)
 }
 

@@ -15,7 +15,7 @@ use tidegate_console::failure::{Code, Failure};
 /// Where Debian has the programs of each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 /// The user of the server, which refuses to be root's: `nobody`, whom every system has.
-const NOBODY: u32 = 65_534;
+const SERVER_USER: u32 = 65_534;
 /// Clients of pgbench. Transactions that are due wait while all of them are busy.
 const CLIENTS: u32 = 8;
 /// The server's own cache is small, so that it reads the disk; it makes no checkpoint and no
@@ -93,7 +93,7 @@ impl Postgres {
         let made = [&self.data, &self.sockets].into_iter().try_for_each(|folder| {
             fs::create_dir(folder)?;
             if rustix::process::geteuid().is_root() {
-                std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY))?;
+                std::os::unix::fs::chown(folder, Some(SERVER_USER), Some(SERVER_USER))?;
             }
             Ok::<(), std::io::Error>(())
         });
@@ -106,7 +106,7 @@ impl Postgres {
                 .map(OsString::from),
         );
         let program = self.program("initdb");
-        let start = as_nobody(Start { program, arguments, ..Start::default() });
+        let start = as_server_user(Start { program, arguments, ..Start::default() });
         let mut command = Command::new(start.program);
         command.args(start.arguments).current_dir(&self.sockets);
         child::output(&mut command, "PostgreSQL makes no database").map(drop)
@@ -167,11 +167,11 @@ impl Postgres {
 }
 
 /// A program as `nobody`, if we are root.
-pub(super) fn as_nobody(start: Start) -> Start {
+pub(super) fn as_server_user(start: Start) -> Start {
     if !rustix::process::geteuid().is_root() {
         return start;
     }
-    let [user, group] = ["reuid", "regid"].map(|option| format!("--{option}={NOBODY}"));
+    let [user, group] = ["reuid", "regid"].map(|option| format!("--{option}={SERVER_USER}"));
     // A change of the user makes the kernel forget to end the process with this one.
     before(&["setpriv", &user, &group, "--clear-groups", "--pdeathsig=TERM"], start)
 }
@@ -197,10 +197,8 @@ impl Transactions {
         latencies.sort_unstable();
         let rank = (latencies.len() * 99).div_ceil(100);
         let p99 = latencies.get(rank.checked_sub(1)?).filter(|_| latencies.len() >= 100)?;
-        (seconds > 0.0).then(|| Self {
-            p99_ms: *p99 as f64 / 1e3,
-            rate: latencies.len() as f64 / seconds,
-        })
+        (seconds > 0.0)
+            .then(|| Self { p99_ms: *p99 as f64 / 1e3, rate: latencies.len() as f64 / seconds })
     }
 }
 

@@ -12,11 +12,16 @@ const POLICY: &str = include_str!("../../../../../policies/backups.toml");
 /// The path in it.
 const POLICY_PATH: &str = "/srv/**";
 
+/// The stated capacity, in hundredths of the rate that the backup has alone.
+const STATED_PERCENT: u64 = 90;
+
 /// What holds the backup back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackupSystem {
-    /// `tidegate run`, the database too, with the policy of the book.
-    Tidegate,
+    /// `tidegate run`, the database too, with the policy of the book: the capacity is measured.
+    Measured,
+    /// The same with a stated capacity of so much of the rate that the backup has alone.
+    Stated,
     Bare,
     /// A fixed limit, of a quarter of the rate that the backup has alone.
     LowLimit,
@@ -29,8 +34,10 @@ pub(super) enum BackupSystem {
 }
 
 impl BackupSystem {
-    pub(super) const ALL: [Self; 6] = [
-        Self::Tidegate,
+    /// Ours come first.
+    pub(super) const ALL: [Self; 7] = [
+        Self::Measured,
+        Self::Stated,
         Self::Bare,
         Self::LowLimit,
         Self::HighLimit,
@@ -40,7 +47,8 @@ impl BackupSystem {
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Tidegate => "Tidegate",
+            Self::Measured => "Tidegate, measured",
+            Self::Stated => "Tidegate, stated",
             Self::Bare => "no control",
             Self::LowLimit => "a limit of a quarter",
             Self::HighLimit => "a limit of nine tenths",
@@ -55,14 +63,25 @@ impl BackupSystem {
             Self::LowLimit => Some(Rate(alone.0 / 4)),
             Self::HighLimit => Some(Rate(alone.0 / 10 * 9)),
             Self::Throttled => Some(Rate(alone.0 / 2)),
-            Self::Tidegate | Self::Bare | Self::Idle => None,
+            Self::Measured | Self::Stated | Self::Bare | Self::Idle => None,
         }
     }
-}
 
-/// The policy of the book, for the files below `directory`.
-pub(super) fn policy(directory: &Path) -> String {
-    POLICY.replace(POLICY_PATH, &format!("{}/**", directory.display()))
+    /// The policy of ours, for the files below `directory`; none of a peer. Where the capacity is
+    /// stated, the device's bytes count, so that a hit in the page cache is free.
+    pub(super) fn policy(self, directory: &Path, alone: Rate) -> Option<String> {
+        let (_, tenants) = POLICY.split_once("\n[[tenant]]")?;
+        match self {
+            Self::Measured => {
+                Some(POLICY.replace(POLICY_PATH, &format!("{}/**", directory.display())))
+            }
+            Self::Stated => {
+                let budget = Rate(alone.0 / 100 * STATED_PERCENT);
+                Some(format!("account = \"device\"\nbudget = \"{budget}\"\n[[tenant]]{tenants}"))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Copies the folder again and again, until it is ended together with all of its group.
@@ -103,12 +122,18 @@ mod tests {
     use crate::experiment::fio::command_line;
 
     #[test]
-    fn the_policy_is_that_of_the_book_for_other_files() {
-        let text = policy(Path::new("/a b"));
-        let policy = tidegate_model::Policy::parse(&text).unwrap();
-        assert!(text.contains("path = \"/a b/**\""), "{text}");
-        assert!(!text.contains(POLICY_PATH));
-        assert_eq!(policy.tenants.len(), 2);
+    fn the_policy_is_that_of_the_page_for_other_files() {
+        let folder = Path::new("/a b");
+        let [measured, stated] = [BackupSystem::Measured, BackupSystem::Stated].map(|system| {
+            let text = system.policy(folder, Rate(100_000_000)).unwrap();
+            let policy = tidegate_model::Policy::parse(&text).unwrap();
+            assert_eq!(policy.tenants.len(), 2, "{text}");
+            assert!(!text.contains(POLICY_PATH), "{text}");
+            (text, policy)
+        });
+        assert!(measured.0.contains("path = \"/a b/**\""), "{}", measured.0);
+        assert_eq!(stated.1.budget.bandwidth, Some(Rate(90_000_000)));
+        assert_eq!(BackupSystem::Bare.policy(folder, Rate(1)), None);
     }
 
     #[test]

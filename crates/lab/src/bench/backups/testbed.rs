@@ -12,7 +12,7 @@ use tidegate_model::{Rate, Span, Time};
 use tidegate_proto::message::OperatorRequest;
 
 use super::BackupPlan;
-use super::database::{Postgres, Transactions, Workload, as_nobody, take_log};
+use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
 use super::systems::{self, BackupSystem};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start, tree};
@@ -69,7 +69,8 @@ pub(super) struct BackupTestbed<'a> {
     interrupt: &'a Interrupt,
     database: Postgres,
     snapshot: PathBuf,
-    controller: Option<Controller>,
+    /// Of each of our systems that has run on this device.
+    controllers: Vec<(BackupSystem, Controller)>,
     /// The device's group, if it is not the whole disk.
     volume: Option<Group>,
     /// For limits of the backup alone.
@@ -110,7 +111,7 @@ impl<'a> BackupTestbed<'a> {
             interrupt,
             database,
             snapshot,
-            controller: None,
+            controllers: Vec::new(),
             volume: None,
             throttle,
             database_memory,
@@ -124,7 +125,7 @@ impl<'a> BackupTestbed<'a> {
 
     /// Puts another device below the files, and forgets what Tidegate knows of the last one.
     pub(super) fn change_device(&mut self, device: BackupDevice) -> Result<(), Failure> {
-        self.controller = None;
+        self.controllers.clear();
         self.volume = None;
         if device == BackupDevice::Volume {
             let group = self.throttle.limited("volume", VOLUME);
@@ -135,7 +136,7 @@ impl<'a> BackupTestbed<'a> {
 
     fn fill(&self) -> Result<(), Failure> {
         self.database.create()?;
-        let server = self.start_server(as_nobody(self.database.server()))?;
+        let server = self.start_server(as_server_user(self.database.server()))?;
         self.wait(&self.database.fill(self.plan.scale))?;
         drop(server);
         let mut copy = Command::new("cp");
@@ -176,15 +177,22 @@ impl<'a> BackupTestbed<'a> {
         Child::start_listening(&start, &socket, self.scratch.path(), self.interrupt)
     }
 
-    fn controller(&mut self) -> Result<&Controller, Failure> {
-        if self.controller.is_none() {
-            let work = self.snapshot.parent().unwrap_or(&self.snapshot);
-            let work = work.canonicalize().unwrap_or_else(|_| work.to_owned());
-            let policy = systems::policy(&work);
-            let controller = Controller::start("backups", &policy, &self.scratch, self.interrupt)?;
-            self.controller = Some(controller);
+    /// Starts the controller of one of our systems, if it does not run. A peer has none.
+    fn start_controller(&mut self, system: BackupSystem, alone: Rate) -> Result<(), Failure> {
+        let work = self.snapshot.parent().unwrap_or(&self.snapshot);
+        let work = work.canonicalize().unwrap_or_else(|_| work.to_owned());
+        let Some(policy) = system.policy(&work, alone) else { return Ok(()) };
+        if self.controller(system).is_none() {
+            let name = if system == BackupSystem::Measured { "measured" } else { "stated" };
+            let controller = Controller::start(name, &policy, &self.scratch, self.interrupt)?;
+            self.controllers.push((system, controller));
         }
-        self.controller.as_ref().ok_or_else(|| Failure::new(Code::Failure, "no controller"))
+        Ok(())
+    }
+
+    fn controller(&self, system: BackupSystem) -> Option<&Controller> {
+        let mut all = self.controllers.iter();
+        all.find(|(of, _)| *of == system).map(|(_, controller)| controller)
     }
 
     /// The rate of the backup alone, without control.
@@ -229,7 +237,7 @@ impl<'a> BackupTestbed<'a> {
 
     /// Transactions per second of clients that wait for each other, without a backup.
     pub(super) fn most_transactions(&self, workload: Workload) -> Result<f64, Failure> {
-        let _server = self.start_server(as_nobody(self.database.server()))?;
+        let _server = self.start_server(as_server_user(self.database.server()))?;
         let run = self.clients(workload, None, None)?;
         Ok(run.transactions)
     }
@@ -241,17 +249,16 @@ impl<'a> BackupTestbed<'a> {
         rate: f64,
         beside: Option<(BackupSystem, Rate)>,
     ) -> Result<BackupRun, Failure> {
-        let is_ours = beside.is_some_and(|(system, _)| system == BackupSystem::Tidegate);
-        if is_ours {
-            self.controller()?;
+        if let Some((system, alone)) = beside {
+            self.start_controller(system, alone)?;
         }
-        let controller = self.controller.as_ref().filter(|_| is_ours);
+        let controller = beside.and_then(|(system, _)| self.controller(system));
         let server = self.database.server();
         let server = controller.map_or_else(
             || server.clone(),
             |controller| controller.run("database", server.clone()),
         );
-        let server = self.start_server(as_nobody(server))?;
+        let server = self.start_server(as_server_user(server))?;
         let backup = beside.map(|(system, alone)| self.start_backup(system, alone, controller));
         let backup = backup.transpose()?;
         let processes = (&server, backup.as_ref().map(|(child, _)| child));
@@ -298,13 +305,13 @@ impl<'a> BackupTestbed<'a> {
 
     /// What Tidegate has measured of the device, in words.
     pub(super) fn measured(&self) -> Option<String> {
-        let mut operator = Operator::connect(self.controller.as_ref()?.socket()).ok()?;
+        let controller = self.controller(BackupSystem::Measured)?;
+        let mut operator = Operator::connect(controller.socket()).ok()?;
         let status = operator.call(&OperatorRequest::Status).ok()?;
         let status: Value = serde_json::from_str(&status).ok()?;
         let measured = status.get("measured")?;
         let number = |name: &str| measured.get(name)?.as_u64();
-        let (operations, bytes) =
-            (number("operations_per_second")?, number("bytes_per_second")?);
+        let (operations, bytes) = (number("operations_per_second")?, number("bytes_per_second")?);
         Some(format!("Tidegate measured {operations} iops and {}", Rate(bytes)))
     }
 }
