@@ -4,19 +4,18 @@
 //! the last ones are answered or not. Beside it `tar` copies a snapshot of the database, again and
 //! again. *Systems* hold the backup back, or nothing does; they take turns, round by round, and in
 //! each round the database runs alone first. Two promises are checked for Tidegate, with the policy
-//! that the book shows, and with a stated capacity in the place of the measured one:
+//! that the book shows, and with a measured capacity in the place of the stated one:
 //!
 //! - The database's 99th percentile, from when a transaction was due, is at most 1.5 times that
 //!   alone in the same round.
 //! - The backup has at least 80 % of what is allowed: of its rate alone without control, less the
 //!   bytes that the database moves in the same run.
 //!
-//! A fixed limit can keep one of these and not both, unless the operator knows the disk.
-//! A stated capacity needs that knowledge too, but the backup has all that the database leaves.
+//! A fixed limit can keep both only while the database's own traffic does not change.
 //!
-//! Both programs have less page cache than their files, so that they read the disk. On the *disk*
-//! of this machine nothing else limits them. On the *volume*, the kernel gives both together what a
-//! volume of a cloud has; it stands for a slower device.
+//! Both programs have less page cache than their files, so that they read the disk, which is a file
+//! system on a loop device. On the *disk* nothing else limits them. On the *volume*, the kernel
+//! gives both together what a volume of a cloud has; it stands for a slower device.
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
@@ -31,6 +30,7 @@ use systems::BackupSystem;
 use testbed::{BackupDevice, BackupRun, BackupTestbed};
 
 mod database;
+mod disk;
 mod systems;
 mod testbed;
 
@@ -273,7 +273,7 @@ mod tests {
         let systems = BackupSystem::ALL.map(|system| SystemRuns {
             system,
             runs: match system {
-                BackupSystem::Measured => Ok(vec![run(2.8, 81e6); 3]),
+                BackupSystem::Stated => Ok(vec![run(2.8, 81e6); 3]),
                 BackupSystem::Throttled => Err("the kernel refuses".into()),
                 _ => Ok(vec![run(20.0, 90e6); 3]),
             },
@@ -298,8 +298,8 @@ mod tests {
     fn both_promises_have_a_row_for_each_peer_and_count_once() {
         let rows = rows(&course(None));
         assert_eq!(rows.len(), 20);
-        assert_eq!(rows[0].case, "disk, reads, Tidegate, measured: the database's p99");
-        assert_eq!(rows[10].case, "disk, reads, Tidegate, stated: the database's p99");
+        assert_eq!(rows[0].case, "disk, reads, Tidegate: the database's p99");
+        assert_eq!(rows[10].case, "disk, reads, Tidegate, measured: the database's p99");
         let short = |row: &Row| (row.value, row.peer_value, row.kept);
         assert_eq!(short(&rows[0]), (Some(1.4), Some(10.0), Some(true)));
         assert_eq!(rows[0].note.as_deref(), Some("2.8 ms, alone 2.0 ms at 500 transactions/s"));
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(rows[4].reason.as_deref(), Some("the kernel refuses"));
         // Of 100 MB/s the database has 10, so 90 are allowed.
         assert_eq!(short(&rows[5]), (Some(90.0), Some(100.0), Some(true)));
-        assert!(rows[5].note.as_deref().is_some_and(|note| note.ends_with("measured much")));
+        assert!(rows[15].note.as_deref().is_some_and(|note| note.ends_with("measured much")));
     }
 
     #[test]

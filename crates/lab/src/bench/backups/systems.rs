@@ -9,8 +9,11 @@ use tidegate_model::Rate;
 
 /// The policy that the book shows.
 const POLICY: &str = include_str!("../../../../../policies/backups.toml");
-/// The path in it.
+/// The path and the capacity in it.
 const POLICY_PATH: &str = "/srv/**";
+const POLICY_CAPACITY: &str = "capacity = \"110MiB/s\"";
+/// The bound of a measured capacity: some six times what a request takes that is alone.
+const LATENCY: &str = "p99 < 5ms";
 
 /// The stated capacity, in hundredths of the rate that the backup has alone.
 const STATED_PERCENT: u64 = 90;
@@ -18,16 +21,17 @@ const STATED_PERCENT: u64 = 90;
 /// What holds the backup back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackupSystem {
-    /// `tidegate run`, the database too, with the policy of the book: the capacity is measured.
-    Measured,
-    /// The same with a stated capacity of so much of the rate that the backup has alone.
+    /// `tidegate run`, the database too, with the policy of the book: the capacity is stated, as
+    /// nine tenths of the rate that the backup has alone.
     Stated,
+    /// The same with a measured capacity.
+    Measured,
     Bare,
     /// A fixed limit, of a quarter of the rate that the backup has alone.
     LowLimit,
     /// A fixed limit, of nine tenths of that.
     HighLimit,
-    /// The kernel's idle class of I/O priority.
+    /// The kernel's idle class of I/O priority, with a scheduler that knows it.
     Idle,
     /// The kernel's limit for a control group, of half of that rate.
     Throttled,
@@ -36,8 +40,8 @@ pub(super) enum BackupSystem {
 impl BackupSystem {
     /// Ours come first.
     pub(super) const ALL: [Self; 7] = [
-        Self::Measured,
         Self::Stated,
+        Self::Measured,
         Self::Bare,
         Self::LowLimit,
         Self::HighLimit,
@@ -47,12 +51,12 @@ impl BackupSystem {
 
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Stated => "Tidegate",
             Self::Measured => "Tidegate, measured",
-            Self::Stated => "Tidegate, stated",
             Self::Bare => "no control",
             Self::LowLimit => "a limit of a quarter",
             Self::HighLimit => "a limit of nine tenths",
-            Self::Idle => "ionice -c 3",
+            Self::Idle => "BFQ, ionice -c 3",
             Self::Throttled => "cgroup throttling at half",
         }
     }
@@ -67,20 +71,17 @@ impl BackupSystem {
         }
     }
 
-    /// The policy of ours, for the files below `directory`; none of a peer. Where the capacity is
-    /// stated, the device's bytes count, so that a hit in the page cache is free.
+    /// The policy of ours, for the files below `directory`; none of a peer.
     pub(super) fn policy(self, directory: &Path, alone: Rate) -> Option<String> {
-        let (_, tenants) = POLICY.split_once("\n[[tenant]]")?;
-        match self {
-            Self::Measured => {
-                Some(POLICY.replace(POLICY_PATH, &format!("{}/**", directory.display())))
-            }
+        let capacity = match self {
             Self::Stated => {
-                let budget = Rate(alone.0 / 100 * STATED_PERCENT);
-                Some(format!("account = \"device\"\nbudget = \"{budget}\"\n[[tenant]]{tenants}"))
+                format!("capacity = \"{}\"", Rate(alone.0 / 100 * STATED_PERCENT))
             }
-            _ => None,
-        }
+            Self::Measured => format!("capacity = \"measured\"\nlatency = \"{LATENCY}\""),
+            _ => return None,
+        };
+        let policy = POLICY.replace(POLICY_PATH, &format!("{}/**", directory.display()));
+        Some(policy.replace(POLICY_CAPACITY, &capacity))
     }
 }
 
@@ -124,15 +125,15 @@ mod tests {
     #[test]
     fn the_policy_is_that_of_the_page_for_other_files() {
         let folder = Path::new("/a b");
-        let [measured, stated] = [BackupSystem::Measured, BackupSystem::Stated].map(|system| {
+        let [stated, measured] = [BackupSystem::Stated, BackupSystem::Measured].map(|system| {
             let text = system.policy(folder, Rate(100_000_000)).unwrap();
             let policy = tidegate_model::Policy::parse(&text).unwrap();
             assert_eq!(policy.tenants.len(), 2, "{text}");
-            assert!(!text.contains(POLICY_PATH), "{text}");
-            (text, policy)
+            assert!(text.contains("path = \"/a b/**\""), "{text}");
+            policy.at(tidegate_model::policy::GateKind::Stage)
         });
-        assert!(measured.0.contains("path = \"/a b/**\""), "{}", measured.0);
-        assert_eq!(stated.1.budget.bandwidth, Some(Rate(90_000_000)));
+        assert_eq!(stated.budget.bandwidth, Some(Rate(90_000_000)));
+        assert!(measured.measured_at(tidegate_model::policy::GateKind::Stage).is_some());
         assert_eq!(BackupSystem::Bare.policy(folder, Rate(1)), None);
     }
 

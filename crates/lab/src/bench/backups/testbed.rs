@@ -13,11 +13,11 @@ use tidegate_proto::message::OperatorRequest;
 
 use super::BackupPlan;
 use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
+use super::disk::BackupDisk;
 use super::systems::{self, BackupSystem};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start, tree};
 use crate::experiment::controller::Controller;
-use crate::experiment::disk::Disk;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -37,9 +37,9 @@ const PATIENCE: Span = Span(30 * Span::SECOND.0);
 /// The device below the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackupDevice {
-    /// The disk of this machine.
+    /// A file system on the disk of this machine, without other limits.
     Disk,
-    /// The same disk, of which the kernel gives both programs together what a volume of a cloud
+    /// The same, of which the kernel gives both programs together what a volume of a cloud
     /// has.
     Volume,
 }
@@ -77,8 +77,9 @@ pub(super) struct BackupTestbed<'a> {
     throttle: Throttle,
     database_memory: Group,
     backup_memory: Group,
-    /// Sockets and outputs; then the files on the disk.
+    /// Sockets and outputs; then the disk, and the folder with its file.
     scratch: Scratch,
+    disk: BackupDisk,
     _work: Scratch,
 }
 
@@ -101,11 +102,14 @@ impl<'a> BackupTestbed<'a> {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
                 .map_err(|error| failed("folders for another user", error))?;
         }
-        let database = Postgres::find(work.join("database"), scratch.join("run"))?;
-        let throttle = Disk::below(work.path()).and_then(Throttle::new).map_err(refused)?;
+        // What is missing most often is found first.
+        Postgres::find(PathBuf::new(), PathBuf::new())?;
+        let disk = BackupDisk::make(&work)?;
+        let database = Postgres::find(disk.join("database"), scratch.join("run"))?;
+        let throttle = Throttle::new(disk.disk.clone()).map_err(refused)?;
         let database_memory = memory_group("database", DATABASE_MEMORY).map_err(refused)?;
         let backup_memory = memory_group("backup", BACKUP_MEMORY).map_err(refused)?;
-        let snapshot = work.join("snapshot");
+        let snapshot = disk.join("snapshot");
         let testbed = Self {
             plan,
             interrupt,
@@ -117,6 +121,7 @@ impl<'a> BackupTestbed<'a> {
             database_memory,
             backup_memory,
             scratch,
+            disk,
             _work: work,
         };
         testbed.fill()?;
@@ -179,9 +184,9 @@ impl<'a> BackupTestbed<'a> {
 
     /// Starts the controller of one of our systems, if it does not run. A peer has none.
     fn start_controller(&mut self, system: BackupSystem, alone: Rate) -> Result<(), Failure> {
-        let work = self.snapshot.parent().unwrap_or(&self.snapshot);
-        let work = work.canonicalize().unwrap_or_else(|_| work.to_owned());
-        let Some(policy) = system.policy(&work, alone) else { return Ok(()) };
+        let folder = self.disk.path();
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let Some(policy) = system.policy(&folder, alone) else { return Ok(()) };
         if self.controller(system).is_none() {
             let name = if system == BackupSystem::Measured { "measured" } else { "stated" };
             let controller = Controller::start(name, &policy, &self.scratch, self.interrupt)?;
@@ -249,6 +254,8 @@ impl<'a> BackupTestbed<'a> {
         rate: f64,
         beside: Option<(BackupSystem, Rate)>,
     ) -> Result<BackupRun, Failure> {
+        let is_idle = beside.is_some_and(|(system, _)| system == BackupSystem::Idle);
+        self.disk.schedule(if is_idle { "bfq" } else { "none" })?;
         if let Some((system, alone)) = beside {
             self.start_controller(system, alone)?;
         }
