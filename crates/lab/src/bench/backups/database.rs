@@ -123,9 +123,11 @@ impl Postgres {
         Start { name: "postgres".into(), program, arguments, ..Start::default() }
     }
 
-    /// The socket at which it listens.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.sockets.join(".s.PGSQL.5432")
+    /// Whether the server takes transactions: it listens before that, while it starts.
+    pub(super) fn is_ready(&self) -> bool {
+        let mut command = Command::new(self.program("pg_isready"));
+        command.args(["-q", "-U", "postgres", "-h"]).arg(&self.sockets);
+        command.status().is_ok_and(|status| status.success())
     }
 
     fn pgbench(&self, options: &[String]) -> Start {

@@ -178,8 +178,8 @@ impl<'a> BackupTestbed<'a> {
 
     fn start_server(&self, start: Start) -> Result<Child, Failure> {
         let start = self.inside(start, &self.database_memory);
-        let socket = self.database.socket();
-        Child::start_listening(&start, &socket, self.scratch.path(), self.interrupt)
+        let is_ready = || self.database.is_ready();
+        Child::start_until(&start, is_ready, self.scratch.path(), self.interrupt)
     }
 
     /// Starts the controller of one of our systems, if it does not run. A peer has none.
