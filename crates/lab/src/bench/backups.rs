@@ -46,6 +46,9 @@ const REQUESTED: f64 = 0.2;
 /// So many of [`BackupSystem::ALL`] are ours; the others are peers.
 const OURS: usize = 2;
 
+/// An operator measures the disk before anything is limited: the best of so many runs counts.
+const TRIES: usize = 3;
+
 /// The size and the lengths of a run.
 #[derive(Clone, Copy, Debug)]
 struct BackupPlan {
@@ -141,7 +144,10 @@ fn measure(
 ) -> Result<BackupCourse, Failure> {
     testbed.change_device(device)?;
     let rate = testbed.most_transactions(workload)? * REQUESTED;
-    let first = testbed.backup_alone()?;
+    let mut first = Rate(0);
+    for _ in 0..TRIES {
+        first = Rate(first.0.max(testbed.backup_alone()?.0));
+    }
     // The search for the capacity begins where no disk is, and takes some seconds.
     let _ = testbed.run(workload, rate, Some((BackupSystem::Measured, first)));
     interrupt.check()?;
