@@ -38,6 +38,8 @@ sqlite3              | test                 | a real program that tests run unde
 qemu-utils           | test                 | qemu-img, qemu-io: clients of the shim and the gateway
 libnbd-bin           | test demo guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
 e2fsprogs            | test demo            | a file system on a volume
+pv                   | bench                | holds a backup back, a peer in the table of backups
+postgresql           | bench                | a database beside a backup
 iproute2             | test verbs           | two machines in one, and an RDMA device in software
 fuse3                | test                 | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench           | db_bench: threads with names, files with write hints

@@ -4,6 +4,7 @@
 
 mod admission;
 mod apply;
+mod backups;
 mod cluster;
 mod daemon;
 mod defects;

@@ -13,6 +13,7 @@ use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
 mod apply;
+mod backups;
 mod bucket;
 mod child;
 mod haechi;
@@ -219,6 +220,8 @@ pub(crate) enum Bench {
     Scale,
     /// A tenant with a reservation beside ten others, at each kind of gate
     Isolation,
+    /// A database beside a backup without a limit of its own
+    Backups,
     /// Predictions of a replayed recording for another policy, beside a live cluster
     Twin,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
@@ -227,7 +230,7 @@ pub(crate) enum Bench {
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 12] = [
+    const LIVE: [Self; 13] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -239,6 +242,7 @@ impl Bench {
         Self::Idle,
         Self::Scale,
         Self::Isolation,
+        Self::Backups,
         Self::Twin,
     ];
 }
@@ -311,6 +315,9 @@ fn live(
     }
     if benches.contains(&Bench::Isolation) {
         isolation::rows(plan, &interrupt, report)?;
+    }
+    if benches.contains(&Bench::Backups) {
+        backups::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Twin) {
         twin::rows(plan, &interrupt, report)?;

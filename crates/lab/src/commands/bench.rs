@@ -17,7 +17,7 @@ use tidegate_console::table::{Cell, Table};
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
 ///
-/// All of it takes 30 to 40 minutes, with the probes. path and isolation take some six minutes
+/// All of it takes about an hour, with the probes: backups 30 minutes, path and isolation some six
 /// each; stage, shim, apply, haechi and idle are done within a minute each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

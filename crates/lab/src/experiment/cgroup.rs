@@ -126,6 +126,23 @@ impl Throttle {
     }
 }
 
+/// A new group whose processes, and the files that they read, have so many bytes of memory
+/// together. Version 2 is not asked: a process is in one of its groups, and could not have a limit
+/// of block I/O from another.
+///
+/// # Errors
+/// If we are not root, or the kernel has no such controller of version 1.
+pub(crate) fn memory_group(name: &str, bytes: u64) -> Result<Group, String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let root = version_one(&mounts, "memory")
+        .ok_or("the kernel has no controller for memory in control groups of version 1")?;
+    let group = Group { path: root.join(format!("tidegate-demo-{}-{name}", std::process::id())) };
+    fs::create_dir(&group.path)
+        .and_then(|()| fs::write(group.path.join("memory.limit_in_bytes"), bytes.to_string()))
+        .map_err(|error| format!("the kernel refuses {}: {error}", group.path.display()))?;
+    Ok(group)
+}
+
 impl Drop for Throttle {
     fn drop(&mut self) {
         if self.was_switched_on {
@@ -160,15 +177,24 @@ impl Drop for Group {
     }
 }
 
+/// Where a controller of version 1 is: the root of its hierarchy, from the list of mounts.
+fn version_one(mounts: &str, controller: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, mount_point, "cgroup", options, ..] = fields[..] else { return None };
+        options.split(',').any(|option| option == controller).then(|| mount_point.into())
+    })
+}
+
 /// Where block I/O is controlled: the root of the hierarchy, from the list of mounts.
 fn hierarchy(mounts: &str) -> Option<(Version, PathBuf)> {
+    if let Some(root) = version_one(mounts, "blkio") {
+        return Some((Version::One, root));
+    }
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let mut second = None;
     for mount in fields {
-        let [_, mount_point, kind, options, ..] = mount[..] else { continue };
-        if kind == "cgroup" && options.split(',').any(|option| option == "blkio") {
-            return Some((Version::One, mount_point.into()));
-        }
+        let [_, mount_point, kind, ..] = mount[..] else { continue };
         if kind == "cgroup2" && has_io(Path::new(mount_point)) {
             second = Some((Version::Two, mount_point.into()));
         }
@@ -209,6 +235,8 @@ mod tests {
         fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
         assert_eq!(hierarchy(&new), Some((Version::Two, root.path().into())));
         assert_eq!(hierarchy("proc /proc proc rw 0 0\n"), None);
+        assert_eq!(version_one(&both, "cpu"), Some("/sys/fs/cgroup/cpu".into()));
+        assert_eq!(version_one(&both, "memory"), None);
     }
 
     #[test]

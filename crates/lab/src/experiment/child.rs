@@ -42,6 +42,17 @@ pub(crate) struct Start {
     pub(crate) group: Option<PathBuf>,
 }
 
+impl Start {
+    /// The same program, which enters one more control group first: that of this `cgroup.procs`.
+    /// Only root may enter groups, so whatever changes the user comes after this.
+    pub(crate) fn entering(self, processes: &Path) -> Self {
+        let mut arguments: Vec<OsString> = vec!["-c".into(), ENTER.into(), processes.into()];
+        arguments.push(self.program);
+        arguments.extend(self.arguments);
+        Self { program: "sh".into(), arguments, ..self }
+    }
+}
+
 /// A process of ours. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Child {

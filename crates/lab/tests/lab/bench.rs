@@ -71,6 +71,19 @@ fn a_tenant_is_measured_beside_another_one_at_each_gate() {
     }
 }
 
+/// Where PostgreSQL or root's rights are missing, the only row says so.
+#[test]
+fn a_database_is_measured_beside_a_backup_of_each_system() {
+    let rows = rows("backups", &[]);
+    assert!(matches!(rows.len(), 1 | 20), "{rows:#?}");
+    for row in &rows {
+        let reason = row["reason"].as_str().unwrap_or_default();
+        let is_measured = |field: &str| row[field].as_f64().is_some_and(|value| value > 0.0);
+        assert!(is_measured("value") && is_measured("peer_value") || !reason.is_empty(), "{row}");
+        assert!(row["kept"].is_null(), "{row}");
+    }
+}
+
 /// Three models of drives, each with the victim alone and beside one aggressor.
 #[test]
 fn isolation_in_virtual_time_is_the_same_in_each_run() {
