@@ -244,7 +244,7 @@ impl Budgets {
             let left = (!earlier.is_lost).then(|| left(earlier, REPLACED));
             left.into_iter().for_each(|event| self.outbox.publish(event));
         } else {
-            self.claim(now, &mut stage, &held);
+            self.take_up(now, &mut stage, &held);
         }
         let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
         self.stages.insert(id, stage);

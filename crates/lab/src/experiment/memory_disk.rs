@@ -17,7 +17,7 @@ use tidegate_console::interrupt::Interrupt;
 /// Where the kernel keeps files in memory.
 pub(super) const MEMORY: &str = "/dev/shm";
 
-/// The room that the file system needs for itself, in MiB.
+/// The space that the file system needs for itself, in MiB.
 const OVERHEAD_MIB: u64 = 64;
 
 const MESSAGE: &str = "cannot make a disk in memory";
@@ -45,30 +45,30 @@ impl Drop for Image {
 }
 
 impl MemoryDisk {
-    /// Whether a disk with room for files of so many MiB can be made.
+    /// Whether a disk with space for files of so many MiB can be made.
     ///
     /// # Errors
     /// If the user is not root, or memory is short.
-    pub(crate) fn check(room_mib: u64) -> Result<(), Failure> {
+    pub(crate) fn check(space_mib: u64) -> Result<(), Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::new(Code::Failure, MESSAGE)
                 .cause("loop devices are for root")
                 .help("run it as root, or name a directory on a disk with --directory"));
         }
-        scratch::check_space(Path::new(MEMORY), room_mib + OVERHEAD_MIB, "--directory DIR")
+        scratch::check_space(Path::new(MEMORY), space_mib + OVERHEAD_MIB, "--directory DIR")
     }
 
-    /// Makes a disk with room for files of so many MiB.
+    /// Makes a disk with space for files of so many MiB.
     ///
     /// # Errors
     /// As [`Self::check`], or if the kernel has no loop devices.
-    pub(crate) fn new(room_mib: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
-        Self::check(room_mib)?;
+    pub(crate) fn new(space_mib: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
+        Self::check(space_mib)?;
         let path = image_path();
         let fail = |error: io::Error| Failure::new(Code::Failure, MESSAGE).cause(error);
         let file = File::create_new(&path).map_err(fail)?;
         let image = Image(path);
-        file.set_len((room_mib + OVERHEAD_MIB) * MIB).map_err(fail)?;
+        file.set_len((space_mib + OVERHEAD_MIB) * MIB).map_err(fail)?;
         let device = LoopDevice::attach(&image.0)?;
         mount_point::format(device.path(), interrupt)?;
         let scratch = Scratch::new()?;

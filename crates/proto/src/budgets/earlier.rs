@@ -24,7 +24,7 @@ use super::headroom::Headroom;
 use super::rules::{UNITS, bucket_named};
 use super::safe_rates::safe_totals;
 use super::stage::{Stage, Stages};
-use super::{Active, Budgets, LEASE_MARGIN, start_queue};
+use super::{Active, Budgets, LEASE_MARGIN};
 use crate::message::{Held, StageInfo};
 use crate::outstanding::Outstanding;
 use crate::session::Peer;
@@ -80,7 +80,6 @@ impl Budgets {
     /// given to it is not believed.
     pub(super) fn claim(&mut self, now: Time, stage: &mut Stage, held: &Held) {
         let Some(active) = &self.active else { return };
-        start_queue::enter(&active.name_index, stage, held);
         let (policy, is_early) = (&active.policy, self.earlier.until.is_some());
         let lease = held.lease.min(self.outstanding.lease);
         stage.leased_until = now.after(Span(lease.0.saturating_add(LEASE_MARGIN.0)));

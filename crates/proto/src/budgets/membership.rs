@@ -10,7 +10,7 @@ use super::capacity::Measured;
 use super::name_index::NameIndex;
 use super::stage::Stage;
 use super::{Active, Budgets, SETTLE, start_queue, window_stats};
-use crate::message::{StageInfo, ToStage, VERSION};
+use crate::message::{Held, StageInfo, ToStage, VERSION};
 use crate::session::{Peer, PeerId, ToPeer};
 
 /// The event of a stage that has left.
@@ -76,6 +76,15 @@ impl Budgets {
         self.totals.rules_refused = self.totals.rules_refused.saturating_add(1);
         let event = Event::RulesRefused { stage: id, revision: active.revision, reason };
         self.outbox.publish(event);
+    }
+
+    /// Takes up what a stage holds that this run does not know: its rates, and its turns in start
+    /// queues.
+    pub(super) fn take_up(&mut self, now: Time, stage: &mut Stage, held: &Held) {
+        if let Some(active) = &self.active {
+            start_queue::enter(&active.name_index, stage, held);
+        }
+        self.claim(now, stage, held);
     }
 
     pub(super) fn remove(&mut self, now: Time, id: StageId, reason: &str) {
