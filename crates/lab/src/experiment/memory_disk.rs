@@ -17,8 +17,11 @@ use tidegate_console::interrupt::Interrupt;
 /// Where the kernel keeps files in memory.
 pub(super) const MEMORY: &str = "/dev/shm";
 
-/// The space that the file system needs for itself, in MiB.
-const OVERHEAD_MIB: u64 = 64;
+/// The size of a disk with space for files of so many MiB. The file system keeps a twentieth for
+/// root, and needs a fiftieth and some MiB for itself.
+const fn size_mib(space_mib: u64) -> u64 {
+    space_mib + space_mib / 8 + 32
+}
 
 const MESSAGE: &str = "cannot make a disk in memory";
 
@@ -55,7 +58,7 @@ impl MemoryDisk {
                 .cause("loop devices are for root")
                 .help("run it as root, or name a directory on a disk with --directory"));
         }
-        scratch::check_space(Path::new(MEMORY), space_mib + OVERHEAD_MIB, "--directory DIR")
+        scratch::check_space(Path::new(MEMORY), size_mib(space_mib), "--directory DIR")
     }
 
     /// Makes a disk with space for files of so many MiB.
@@ -68,7 +71,7 @@ impl MemoryDisk {
         let fail = |error: io::Error| Failure::new(Code::Failure, MESSAGE).cause(error);
         let file = File::create_new(&path).map_err(fail)?;
         let image = Image(path);
-        file.set_len((space_mib + OVERHEAD_MIB) * MIB).map_err(fail)?;
+        file.set_len(size_mib(space_mib) * MIB).map_err(fail)?;
         let device = LoopDevice::attach(&image.0)?;
         mount_point::format(device.path(), interrupt)?;
         let scratch = Scratch::new()?;
@@ -96,6 +99,7 @@ mod tests {
         }
         let disk = MemoryDisk::new(16, &Interrupt::default()).unwrap();
         let (root, image) = (disk.path().to_owned(), image_path());
+        scratch::check_space(&root, 16, "").unwrap();
         fs::write(root.join("file"), vec![1; 16 << 20]).unwrap();
         let device = Disk::below(&root).unwrap();
         assert!(device.name.starts_with("loop"), "{device:?}");
