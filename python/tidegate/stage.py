@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import io
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -280,26 +282,20 @@ class Stage:
     def info(self) -> StageInfo:
         """The state of the stage."""
         info = _Info(size=ctypes.sizeof(_Info))
-        handle = self._begin()
-        try:
+        with self._held() as handle:
             if status := self._library.tidegate_stage_info(handle, ctypes.byref(info)):
                 fail(status)
-        finally:
-            self._end()
         return StageInfo(info.generation, info.not_storage, info.queue_full)
 
     def counters(self) -> list[Counters]:
         """The traffic of each channel that had any, in the order of their numbers."""
         found = (_Counters * _CHANNELS_MAX)()
         count = ctypes.c_size_t()
-        handle = self._begin()
-        try:
+        with self._held() as handle:
             if status := self._library.tidegate_collect(
                 handle, found, _CHANNELS_MAX, ctypes.byref(count)
             ):
                 fail(status)
-        finally:
-            self._end()
         return [
             Counters(one.channel, one.operations, one.bytes, one.waited_ns / 1e9)
             for one in found[: count.value]
@@ -335,6 +331,15 @@ class Stage:
             self._own.requests = max(0, getattr(self._own, "requests", 0) - 1)
             if self._busy == 0:
                 self._idle.notify_all()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[int]:
+        """The handle of the stage, which stays open during the block."""
+        handle = self._begin()
+        try:
+            yield handle
+        finally:
+            self._end()
 
     def _forked(self) -> None:
         """In a child: the threads that made requests, or held the lock, are the parent's."""

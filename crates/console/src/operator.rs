@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use tidegate_fabric::stream::is_departure;
 use tidegate_fabric::unix::MessageLink;
 use tidegate_model::Span;
 use tidegate_proto::message::{Hello, OperatorRequest, Reply, VERSION};
@@ -90,10 +91,7 @@ impl Operator {
 /// A controller that lets nobody in says why and closes the connection. So a connection that is
 /// closed already is no failure yet: the reason may be there to be read.
 fn sent(outcome: io::Result<()>) -> io::Result<()> {
-    outcome.or_else(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
-        _ => Err(error),
-    })
+    outcome.or_else(|error| if is_departure(&error) { Ok(()) } else { Err(error) })
 }
 
 /// Reads an answer.
@@ -122,9 +120,7 @@ fn unreachable_at(socket: &Path, error: io::Error) -> Failure {
         }
         io::ErrorKind::TimedOut => fail(format!("the controller at {at} does not answer"))
             .help("see whether its process is stopped or its machine overloaded"),
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::ConnectionReset => {
+        kind if kind == io::ErrorKind::UnexpectedEof || is_departure(&error) => {
             fail(format!("the controller at {at} has closed the connection"))
                 .help("see what it logged; if it was restarted, run the command again")
         }

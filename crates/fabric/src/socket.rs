@@ -27,6 +27,11 @@ const PROBE: Duration = Duration::from_secs(3);
 /// Keep-alive probes without an answer after which it counts as dead.
 const PROBES: u32 = 3;
 
+/// Whether an error says that the peer has closed the connection.
+pub fn is_departure(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 /// One end of a connection in the clear. [`crate::stream::Stream`] has the contract of its methods.
 #[derive(Debug)]
 pub(crate) enum Socket {

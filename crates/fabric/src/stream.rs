@@ -38,6 +38,7 @@ use tidegate_model::Origin;
 pub use way::Way;
 
 use crate::socket::Socket;
+pub use crate::socket::is_departure;
 pub use crate::socket::{Address, AddressError};
 #[cfg(feature = "cluster")]
 use crate::tls::{Guard, TlsStream};

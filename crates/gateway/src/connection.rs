@@ -18,7 +18,7 @@ use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::Command;
-use tidegate_fabric::stream::{Outgoing, Stream};
+use tidegate_fabric::stream::{Outgoing, Stream, is_departure};
 use tidegate_model::Bytes;
 use tidegate_wire::nbd::{
     self, Action, Errno, Handshake, HandshakeError, HandshakeStep, Negotiated, Refusal, Request,
@@ -524,7 +524,7 @@ impl worker::Client for NbdConnection {
     /// export has no requests.
     fn has_left(&self, close_reason: &CloseReason) -> bool {
         let may_leave = self.is_leaving || self.is_handshaking();
-        may_leave && matches!(close_reason, CloseReason::Io(error) if worker::is_departure(error))
+        may_leave && matches!(close_reason, CloseReason::Io(error) if is_departure(error))
     }
 
     fn is_over(&self, is_ending: bool) -> bool {

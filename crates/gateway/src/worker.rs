@@ -27,7 +27,7 @@ mod completions;
 mod frontend;
 mod limits;
 
-pub(crate) use frontend::{Charge, Client, Frontend, is_departure};
+pub(crate) use frontend::{Charge, Client, Frontend};
 
 use crate::clock;
 use crate::context::ServerContext;

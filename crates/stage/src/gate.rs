@@ -262,18 +262,16 @@ pub(crate) fn charge(layout: &SegmentLayout, charge: Charge) {
     let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
     let count = tokens.unsigned_abs().min(CHARGE_MAX);
     let cost = Cost { bytes: count, operations: count.min(CHARGE_MAX / TOKENS_PER_OPERATION) };
+    let (is_given_back, tokens) = (tokens < 0, GateCell::tokens(cell.kind(), cost));
     let now = clock::now(&layout.header.clock);
-    let tokens_of_bucket = GateCell::tokens(cell.kind(), cost);
-    if tokens < 0 {
+    if is_given_back && is_last {
         let owed = u64::try_from(cell.bucket.level(now).saturating_neg()).unwrap_or(0);
         let unpaid = owed.saturating_sub(waiters::tokens(layout, gate));
-        let most = if is_last { unpaid } else { u64::MAX };
-        return cell.give_back_tokens(tokens_of_bucket.min(most));
-    }
-    // Requests wait until this is paid; the charge itself does not.
-    let tokens = tokens_of_bucket;
-    let from = cell.bucket.charge(tokens, now);
-    if let Some(from) = from {
+        cell.give_back_tokens(tokens.min(unpaid));
+    } else if is_given_back {
+        cell.give_back_tokens(tokens);
+    } else if let Some(from) = cell.bucket.charge(tokens, now) {
+        // Requests wait until this is paid; the charge itself does not.
         waiters::delay(layout, gate, (from, tokens));
     }
 }

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(after, before.map(|at| at + 1_000));
         assert_eq!(ready(&segment, &behind), ready_behind, "it has paid for the charge already");
         assert_eq!(other.due(), Due::at(0));
-        // What is given back makes all of them go earlier.
+        // Tokens that are given back make all of them go earlier.
         bucket.give_back(1_000);
         assert_eq!([&stopped, &first].map(|waiter| ready(&segment, waiter)), before);
         // A waiter whose lease has ended takes its own tokens with it, and no others.

@@ -27,7 +27,7 @@ use handshakes::Pending;
 
 use super::words::{self, Break};
 use crate::readiness::Interest;
-use crate::socket::Socket;
+use crate::socket::{Socket, is_departure};
 
 /// Bytes read or encrypted at a time: four full records, or sixteen blocks. It is rustls' own bound
 /// on bytes that wait.
@@ -424,11 +424,6 @@ impl TlsState {
 /// Whether decrypted bytes wait.
 fn has_plaintext(conn: &mut Connection) -> bool {
     conn.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
-}
-
-/// Whether an error says that the peer has closed the connection.
-fn is_departure(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The caller's memory for decrypted bytes.

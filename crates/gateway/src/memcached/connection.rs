@@ -13,7 +13,7 @@ use tidegate_algo::classify::owner::{Attribution, OwnerQuery};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job, JobTimes};
-use tidegate_fabric::stream::{Outgoing, Stream};
+use tidegate_fabric::stream::{Outgoing, Stream, is_departure};
 use tidegate_model::{Bytes, Operation, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, OutputChunk, Pipeline};
 
@@ -406,7 +406,7 @@ impl worker::Client for Connection {
 
     /// A client that has closed its side need not wait for replies.
     fn has_left(&self, reason: &io::Error) -> bool {
-        (self.is_silent || self.pipeline.is_over()) && worker::is_departure(reason)
+        (self.is_silent || self.pipeline.is_over()) && is_departure(reason)
     }
 
     fn is_over(&self, is_ending: bool) -> bool {

@@ -173,11 +173,6 @@ pub(crate) trait Client {
     fn is_over(&self, is_ending: bool) -> bool;
 }
 
-/// Whether an error means that the peer has closed the connection.
-pub(crate) fn is_departure(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
-}
-
 /// The memory that a client takes up, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charge {

@@ -97,7 +97,7 @@ struct BackupCourse {
     alone: Vec<BackupRun>,
     backup_alone: Vec<Rate>,
     systems: Vec<SystemRuns>,
-    /// What Tidegate found out, in words.
+    /// The capacity that Tidegate measured, in words.
     measured: Option<String>,
     /// Why the runs say nothing, if they say nothing.
     disturbance: Option<String>,

@@ -39,7 +39,6 @@ const RECORDED: Span = Span(4 * Span::SECOND.0);
 const RECORDED_QUICK: Span = Span(Span::SECOND.0);
 /// Periods until a policy holds.
 const BEFORE: Span = Span(2 * Span::SECOND.0);
-const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// How far the replay may be off, in percent: the rate, and the 99th percentile.
 const RATE_PERCENT: f64 = 5.0;
 const P99_PERCENT: f64 = 20.0;
@@ -346,7 +345,7 @@ impl<'a> LiveCluster<'a> {
         // A volume that was never written to is read without its device.
         live.clients(&|_| "--rw=write --bs=128k --iodepth=4", None)?
             .into_iter()
-            .try_for_each(|client| wait(client, interrupt))?;
+            .try_for_each(|mut client| client.wait(interrupt))?;
         Ok(live)
     }
 
@@ -398,17 +397,9 @@ impl<'a> LiveCluster<'a> {
         command.arg("record").arg("--output").arg(&file);
         command.arg("--duration").arg(format!("{}ms", length.0 / Span::MILLISECOND.0));
         child::output(&mut command, "the cluster cannot be recorded")?;
-        clients.into_iter().try_for_each(|client| wait(client, interrupt))?;
+        clients.into_iter().try_for_each(|mut client| client.wait(interrupt))?;
         read(&file)
     }
-}
-
-fn wait(mut client: Child, interrupt: &Interrupt) -> Result<(), Failure> {
-    let clock = Clock::start();
-    while !client.has_ended()? {
-        interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
-    }
-    Ok(())
 }
 
 fn read(path: &Path) -> Result<RecordedLoad, Failure> {

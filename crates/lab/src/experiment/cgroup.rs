@@ -97,16 +97,8 @@ impl Throttle {
     }
 
     fn group_with(&self, name: &str, limits: &[Limit]) -> Result<Group, String> {
-        let name = format!("tidegate-demo-{}-{name}", std::process::id());
-        let group = Group { path: self.root.join(name) };
-        let write = |limit: &Limit| {
-            let (file, text) = setting(self.version, &self.disk.number, *limit);
-            fs::write(group.path.join(file), text)
-        };
-        fs::create_dir(&group.path)
-            .and_then(|()| limits.iter().try_for_each(write))
-            .map_err(|error| self.refused(&error))?;
-        Ok(group)
+        let settings = limits.iter().map(|limit| setting(self.version, &self.disk.number, *limit));
+        Group::create(&self.root, name, settings).map_err(|error| self.refused(&error))
     }
 
     fn switch_on(&mut self) -> io::Result<()> {
@@ -136,11 +128,9 @@ pub(crate) fn memory_group(name: &str, bytes: u64) -> Result<Group, String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let root = version_one(&mounts, "memory")
         .ok_or("the kernel has no controller for memory in control groups of version 1")?;
-    let group = Group { path: root.join(format!("tidegate-demo-{}-{name}", std::process::id())) };
-    fs::create_dir(&group.path)
-        .and_then(|()| fs::write(group.path.join("memory.limit_in_bytes"), bytes.to_string()))
-        .map_err(|error| format!("the kernel refuses {}: {error}", group.path.display()))?;
-    Ok(group)
+    let limit = ("memory.limit_in_bytes", bytes.to_string());
+    Group::create(&root, name, [limit])
+        .map_err(|error| format!("the kernel refuses a group in {}: {error}", root.display()))
 }
 
 impl Drop for Throttle {
@@ -158,6 +148,21 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// A new group at the root of a hierarchy, with these contents of its files.
+    fn create(
+        root: &Path,
+        name: &str,
+        settings: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> io::Result<Self> {
+        let path = root.join(format!("tidegate-demo-{}-{name}", std::process::id()));
+        fs::create_dir(&path)?;
+        let group = Self { path };
+        for (file, text) in settings {
+            fs::write(group.path.join(file), text)?;
+        }
+        Ok(group)
+    }
+
     /// The file that takes the numbers of processes that are to belong to it.
     pub(crate) fn processes(&self) -> PathBuf {
         self.path.join("cgroup.procs")

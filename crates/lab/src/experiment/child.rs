@@ -46,10 +46,18 @@ impl Start {
     /// The same program, which enters one more control group first: that of this `cgroup.procs`.
     /// Only root may enter groups, so whatever changes the user comes after this.
     pub(crate) fn entering(self, processes: &Path) -> Self {
-        let mut arguments: Vec<OsString> = vec!["-c".into(), ENTER.into(), processes.into()];
-        arguments.push(self.program);
-        arguments.extend(self.arguments);
-        Self { program: "sh".into(), arguments, ..self }
+        self.started_by("sh".into(), ["-c".into(), ENTER.into(), processes.into()])
+    }
+
+    /// The same program, started by `starter`, whose own arguments come before it.
+    pub(crate) fn started_by(
+        self,
+        starter: OsString,
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Self {
+        let own = [self.program].into_iter().chain(self.arguments);
+        let arguments = arguments.into_iter().chain(own).collect();
+        Self { program: starter, arguments, ..self }
     }
 }
 
@@ -71,15 +79,10 @@ impl Child {
     /// Starts a process with its output in a file in `directory`.
     pub(crate) fn start(start: &Start, directory: &Path) -> Result<Self, Failure> {
         let stderr = directory.join(format!("{}.stderr", start.name));
-        let mut command = match &start.group {
-            None => Command::new(&start.program),
-            Some(group) => {
-                let mut command = Command::new("sh");
-                command.arg("-c").arg(ENTER).arg(group).arg(&start.program);
-                command
-            }
-        };
-        command.args(&start.arguments).envs(start.environment.iter().cloned());
+        let inside = start.group.as_ref().map(|group| start.clone().entering(group));
+        let Start { program, arguments, environment, .. } = inside.as_ref().unwrap_or(start);
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment.iter().cloned());
         // The user set these variables for the command that they typed, not for its children.
         for (name, _) in std::env::vars_os() {
             let is_ours = name.to_string_lossy().starts_with("TIDEGATE_");
@@ -167,6 +170,18 @@ impl Child {
         }
     }
 
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// If it has failed, or the user ends the command.
+    pub(crate) fn wait(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
+        let clock = Clock::start();
+        while !self.has_ended()? {
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
+        }
+        Ok(())
+    }
+
     /// Ends it: SIGTERM first, then SIGKILL.
     pub(crate) fn end(&mut self) {
         let clock = Clock::start();
@@ -222,6 +237,12 @@ impl Child {
             Err(_) => fail(&format!(": {words}")),
         }
     }
+}
+
+/// Whether a program of this name is in a folder of PATH.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Runs a command to its end. Ctrl-C on the terminal ends it too; then that is the reason.

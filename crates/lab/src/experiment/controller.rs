@@ -94,13 +94,10 @@ impl Controller {
 
     /// `command`, run under this controller for a tenant.
     pub(crate) fn run(&self, tenant: &str, command: Start) -> Start {
-        let mut arguments: Vec<OsString> =
-            vec!["--socket".into(), self.socket.clone().into(), "run".into()];
+        let socket = ["--socket".into(), self.socket.clone().into()];
         // Where it cannot be controlled the experiment says nothing, so it is not to start then.
-        arguments.extend(["--fail-closed".into(), "--tenant".into(), tenant.into(), "--".into()]);
-        arguments.push(command.program);
-        arguments.extend(command.arguments);
-        Start { program: self.program.clone().into(), arguments, ..command }
+        let run = ["run", "--fail-closed", "--tenant", tenant, "--"].map(OsString::from);
+        command.started_by(self.program.clone().into(), socket.into_iter().chain(run))
     }
 
     /// Makes the volumes of the cluster in the file `cluster`, before its nodes run.

@@ -1,6 +1,7 @@
 //! The disk below a directory, and its speed.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
@@ -26,6 +27,15 @@ impl Disk {
         Self::numbered(Path::new("/sys/dev/block"), &number).ok_or_else(|| {
             format!("{} lies on no block device that the kernel names", directory.display())
         })
+    }
+
+    /// Sets a parameter of the disk's queue: its scheduler, its read-ahead.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn set_queue(&self, parameter: &str, value: &str) -> io::Result<()> {
+        let queue = Path::new("/sys/block").join(&self.name).join("queue");
+        fs::write(queue.join(parameter), value)
     }
 
     /// The disk with this number, or of which that is a partition.

@@ -1,10 +1,12 @@
 //! Loop devices: block devices on files.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::child;
-use tidegate_console::failure::Failure;
+use super::disk::Disk;
+use tidegate_console::failure::{Code, Failure};
 
 /// A block device on a file. Dropping it detaches it.
 pub(crate) struct LoopDevice {
@@ -12,6 +14,17 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
+    /// A device on a new file of so many bytes, which has holes.
+    ///
+    /// # Errors
+    /// If the file cannot be made, or as [`Self::attach`].
+    pub(crate) fn on_new_file(file: &Path, bytes: u64) -> Result<Self, Failure> {
+        File::create(file).and_then(|file| file.set_len(bytes)).map_err(|error| {
+            Failure::new(Code::Failure, "cannot make a loop device's file").cause(error)
+        })?;
+        Self::attach(file)
+    }
+
     /// A device on `file`, past the page cache.
     ///
     /// # Errors
@@ -21,6 +34,18 @@ impl LoopDevice {
         command.args(["--find", "--show", "--direct-io=on"]).arg(file);
         let output = child::output(&mut command, "there is no loop device to be had")?;
         Ok(Self { path: String::from_utf8_lossy(&output).trim().to_owned() })
+    }
+
+    /// The disk that it is to the kernel.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub(crate) fn disk(&self) -> Result<Disk, Failure> {
+        let name = self.path.trim_start_matches("/dev/").to_owned();
+        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).map_err(|error| {
+            Failure::new(Code::Failure, "the kernel does not know the loop device").cause(error)
+        })?;
+        Ok(Disk { name, number: number.trim().to_owned() })
     }
 
     /// Its path in `/dev`.

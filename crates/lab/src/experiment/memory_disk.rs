@@ -15,7 +15,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 /// Where the kernel keeps files in memory.
-pub(super) const MEMORY: &str = "/dev/shm";
+const MEMORY: &str = "/dev/shm";
 
 /// The size of a disk with space for files of so many MiB. The file system keeps a twentieth for
 /// root, and needs a fiftieth and some MiB for itself.
@@ -73,7 +73,7 @@ impl MemoryDisk {
         let image = Image(path);
         file.set_len(size_mib(space_mib) * MIB).map_err(fail)?;
         let device = LoopDevice::attach(&image.0)?;
-        mount_point::format(device.path(), interrupt)?;
+        mount_point::format(device.path(), mount_point::WITHOUT_JOURNAL, interrupt)?;
         let scratch = Scratch::new()?;
         let root = MountPoint::new(&scratch.join("disk"))?;
         root.mount(device.path(), interrupt)?;
@@ -89,11 +89,12 @@ impl MemoryDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::child;
     use crate::experiment::disk::Disk;
 
     #[test]
     fn a_disk_in_memory_is_one_to_the_kernel_and_is_gone_afterwards() {
-        if MemoryDisk::check(16).is_err() || which("mkfs.ext4").is_none() {
+        if MemoryDisk::check(16).is_err() || !child::is_there("mkfs.ext4") {
             eprintln!("SKIPPED: only root has loop devices");
             return;
         }
@@ -108,12 +109,5 @@ mod tests {
         let backing = format!("/sys/block/{}/loop/backing_file", device.name);
         let left = fs::read_to_string(backing).unwrap_or_default();
         assert!(!left.contains(&*image.to_string_lossy()), "{left}");
-    }
-
-    fn which(program: &str) -> Option<PathBuf> {
-        let paths = std::env::var_os("PATH")?;
-        let sbin = ["/sbin".into(), "/usr/sbin".into()];
-        let mut folders = std::env::split_paths(&paths).chain(sbin);
-        folders.find(|folder| folder.join(program).exists())
     }
 }

@@ -50,7 +50,7 @@ pub(crate) mod lsm;
 pub(crate) mod machine;
 mod memory_disk;
 pub(crate) mod moments;
-mod mount_point;
+pub(crate) mod mount_point;
 mod others;
 pub(crate) mod pace;
 pub(crate) mod page;
@@ -117,14 +117,29 @@ pub(crate) enum DiskChoice {
     InMemory,
 }
 
-impl DiskChoice {
-    /// The directory on it; `disk` is the one that was made in memory.
-    fn directory<'a>(&'a self, disk: Option<&'a MemoryDisk>) -> &'a Path {
-        match (self, disk) {
-            (Self::Below(directory), _) => directory,
-            (Self::InMemory, Some(disk)) => disk.path(),
-            (Self::InMemory, None) => Path::new(memory_disk::MEMORY),
+/// The same, ready for files.
+enum OpenDisk {
+    Below(PathBuf),
+    InMemory(MemoryDisk),
+}
+
+impl OpenDisk {
+    /// A directory on it.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Below(directory) => directory,
+            Self::InMemory(disk) => disk.path(),
         }
+    }
+}
+
+impl DiskChoice {
+    /// Makes the disk, with space for so many MiB, if it is to be made.
+    fn open(&self, space_mib: u64, interrupt: &Interrupt) -> Result<OpenDisk, Failure> {
+        Ok(match self {
+            Self::Below(directory) => OpenDisk::Below(directory.clone()),
+            Self::InMemory => OpenDisk::InMemory(MemoryDisk::new(space_mib, interrupt)?),
+        })
     }
 
     const fn option(&self) -> &'static str {
@@ -271,11 +286,8 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let program = TenantProgram::find(options.workload)?;
     let needed_mib = program.layout().needed_mib(ExperimentPlan::NAMES.len());
     // Dropped after the test bed, whose files lie on it.
-    let memory_disk = match &options.disk {
-        DiskChoice::InMemory => Some(MemoryDisk::new(needed_mib, &interrupt)?),
-        DiskChoice::Below(_) => None,
-    };
-    let directory = options.disk.directory(memory_disk.as_ref());
+    let open_disk = options.disk.open(needed_mib, &interrupt)?;
+    let directory = open_disk.path();
     let disk = Disk::below(directory);
     let machine = Machine::inspect(directory, &disk, program.name().into());
     live.print(&machine.description())?;

@@ -64,14 +64,21 @@ impl Drop for MountPoint {
     }
 }
 
-/// Makes an ext4 on a block device. All of it is written at once, and nothing in the background:
-/// that would disturb what is measured.
+/// Options of an ext4 without a journal. All of it is written at once, and nothing in the
+/// background: that would disturb what is measured.
+pub(crate) const WITHOUT_JOURNAL: &[&str] =
+    &["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"];
+
+/// The same with a journal.
+pub(crate) const WITH_JOURNAL: &[&str] = &["-E", "lazy_itable_init=0,lazy_journal_init=0"];
+
+/// Makes an ext4 with these options on a block device.
 ///
 /// # Errors
 /// If the tool fails, or the user ends the command.
-pub(crate) fn format(device: &str, interrupt: &Interrupt) -> Result<(), Failure> {
-    let options = ["-q", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0", device];
-    child::run("mkfs.ext4", &options, "cannot make a file system", interrupt)
+pub(crate) fn format(device: &str, options: &[&str], interrupt: &Interrupt) -> Result<(), Failure> {
+    let arguments = [&["-q"], options, &[device]].concat();
+    child::run("mkfs.ext4", &arguments, "cannot make a file system", interrupt)
 }
 
 /// Runs a command of which a failure has no effect but to be tried again.

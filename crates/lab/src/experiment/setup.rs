@@ -111,12 +111,7 @@ impl Testbed {
         let mut start = controller.run(tenant, command);
         // So that its error can be reported again.
         start.arguments.insert(0, "--json".into());
-        let mut process = Child::start(&start, self.scratch.path())?;
-        let clock = Clock::start();
-        while !process.has_ended()? {
-            self.interrupt.sleep_until(clock, clock.now().after(STEP))?;
-        }
-        Ok(())
+        Child::start(&start, self.scratch.path())?.wait(&self.interrupt)
     }
 
     /// Starts the processes and makes the groups that the set-up needs.
@@ -301,7 +296,7 @@ impl Stage<'_> {
                 running.awaited = None;
                 running.started = clock.now();
             }
-            // What it has read since the last sample, of which the kernel knows nothing later.
+            // The kernel forgets the bytes since the last sample once the end is noticed.
             if running.process.is_ending() {
                 running.witness.sample();
             }

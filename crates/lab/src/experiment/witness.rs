@@ -20,16 +20,19 @@ use super::child::tree;
 pub(crate) enum CountedBytes {
     /// Those that the disk read, for processes whose first thread reads.
     Disk,
+    /// The same, and those that the disk wrote.
+    DiskBothWays,
     /// Those that system calls returned, wherever they came from, to any thread.
     Calls,
 }
 
 impl CountedBytes {
-    /// Its line in the kernel's counts.
-    const fn prefix(self) -> &'static str {
+    /// Its lines in the kernel's counts.
+    const fn prefixes(self) -> &'static [&'static str] {
         match self {
-            Self::Disk => "read_bytes:",
-            Self::Calls => "rchar:",
+            Self::Disk => &["read_bytes:"],
+            Self::DiskBothWays => &["read_bytes:", "write_bytes:"],
+            Self::Calls => &["rchar:"],
         }
     }
 }
@@ -45,7 +48,7 @@ pub(crate) struct Witness {
 /// Counts of a tenant so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Bytes that were read for the tenant.
+    /// Bytes that were moved for the tenant.
     pub(crate) bytes: u64,
     /// How long its processes waited for a processor, in nanoseconds, added up over processes.
     pub(crate) starved_ns: u64,
@@ -65,7 +68,7 @@ impl Witness {
         for pid in tree(self.root) {
             now.bytes += read_bytes(pid, self.counted).unwrap_or(0);
             now.starved_ns += match self.counted {
-                CountedBytes::Disk => starved_ns(pid).unwrap_or(0),
+                CountedBytes::Disk | CountedBytes::DiskBothWays => starved_ns(pid).unwrap_or(0),
                 CountedBytes::Calls => starved_threads_ns(pid),
             };
         }
@@ -80,7 +83,10 @@ fn read_bytes(pid: u32, counted: CountedBytes) -> Option<u64> {
 }
 
 fn bytes(io: &str, counted: CountedBytes) -> Option<u64> {
-    io.lines().find_map(|line| line.strip_prefix(counted.prefix())?.trim().parse().ok())
+    let number = |prefix: &&str| -> Option<u64> {
+        io.lines().find_map(|line| line.strip_prefix(prefix)?.trim().parse().ok())
+    };
+    counted.prefixes().iter().map(number).sum()
 }
 
 /// Of the process's first thread, which is the one that reads.
@@ -117,6 +123,8 @@ mod tests {
                   write_bytes: 4096\ncancelled_write_bytes: 0\n";
         assert_eq!(bytes(io, CountedBytes::Disk), Some(734_003_200));
         assert_eq!(bytes(io, CountedBytes::Calls), Some(5));
+        assert_eq!(bytes(io, CountedBytes::DiskBothWays), Some(734_003_200 + 4096));
+        assert_eq!(bytes("", CountedBytes::DiskBothWays), None);
         assert_eq!(bytes("rchar: 5\n", CountedBytes::Disk), None);
         assert_eq!(starved("181245 77123 12\n"), Some(77_123));
         assert_eq!(starved(""), None);
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_read_nothing() {
-        for counted in [CountedBytes::Disk, CountedBytes::Calls] {
+        for counted in [CountedBytes::Disk, CountedBytes::DiskBothWays, CountedBytes::Calls] {
             assert_eq!(Witness::new(u32::MAX, counted).sample(), Seen::default());
         }
     }

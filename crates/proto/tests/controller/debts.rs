@@ -233,7 +233,7 @@ fn a_groups_limit_holds_for_the_short_programs_of_its_tenants() {
     let charges = of_third(&mut bench);
     let [(gate, tokens)] = &charges[..] else { panic!("{charges:?}") };
     assert_eq!(gate, "third:bandwidth");
-    // What the group is over, and a second.
+    // The excess of the group, and a second.
     assert!((4 << 20..5 << 20).contains(tokens), "{tokens}");
     // A reservation holds, whatever others of the group had.
     let promised = bench.world.join("promised", 0);

@@ -43,7 +43,7 @@ pub(crate) struct Program {
     /// Whether it was charged as it started, and the requests that went since.
     is_queued: bool,
     gone: u32,
-    /// What was charged and not given back.
+    /// Tokens that were charged and not given back.
     charged: u64,
 }
 

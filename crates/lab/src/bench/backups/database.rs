@@ -8,7 +8,6 @@ use std::process::Command;
 
 use tidegate_model::Span;
 
-use super::systems::before;
 use crate::experiment::child::{self, Start};
 use tidegate_console::failure::{Code, Failure};
 
@@ -175,7 +174,8 @@ pub(super) fn as_server_user(start: Start) -> Start {
     }
     let [user, group] = ["reuid", "regid"].map(|option| format!("--{option}={SERVER_USER}"));
     // A change of the user makes the kernel forget to end the process with this one.
-    before(&["setpriv", &user, &group, "--clear-groups", "--pdeathsig=TERM"], start)
+    let options = [&user, &group, "--clear-groups", "--pdeathsig=TERM"].map(OsString::from);
+    start.started_by("setpriv".into(), options)
 }
 
 /// Transactions of a log of pgbench that ended `skip` after the first or later.

@@ -18,7 +18,7 @@ const LATENCY: &str = "p99 < 5ms";
 /// The stated capacity, in hundredths of the rate that the backup has alone.
 const STATED_PERCENT: u64 = 90;
 
-/// What holds the backup back.
+/// The systems that hold the backup back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackupSystem {
     /// `tidegate run`, the database too, with the policy of the book: the capacity is stated, as
@@ -103,18 +103,9 @@ pub(super) fn backup(system: BackupSystem, folder: &Path, alone: Rate) -> Start 
     let start =
         Start { name: "backup".into(), program: "sh".into(), arguments, ..Start::default() };
     match system {
-        BackupSystem::Idle => before(&["ionice", "-c", "3"], start),
+        BackupSystem::Idle => start.started_by("ionice".into(), ["-c".into(), "3".into()]),
         _ => start,
     }
-}
-
-/// The same program, started by another one.
-pub(super) fn before(words: &[&str], start: Start) -> Start {
-    let [program, options @ ..] = words else { return start };
-    let mut arguments: Vec<OsString> = options.iter().map(OsString::from).collect();
-    arguments.push(start.program);
-    arguments.extend(start.arguments);
-    Start { program: program.into(), arguments, ..start }
 }
 
 #[cfg(test)]

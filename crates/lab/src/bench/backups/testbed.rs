@@ -16,16 +16,17 @@ use super::database::{Postgres, Transactions, Workload, as_server_user, take_log
 use super::disk::BackupDisk;
 use super::systems::{self, BackupSystem};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
-use crate::experiment::child::{self, Child, Start, tree};
+use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
+use crate::experiment::witness::{CountedBytes, Witness};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
 
-/// What the programs of the database, and those of the backup, may have of the page cache: less
-/// than their files, so that they read the disk.
+/// Memory of the database's programs, and of those of the backup, with their page cache: less than
+/// their files, so that they read the disk.
 const DATABASE_MEMORY: u64 = 192 << 20;
 const BACKUP_MEMORY: u64 = 64 << 20;
 /// A volume as clouds rent them by default: requests and bytes per second, reads and writes each.
@@ -102,9 +103,9 @@ impl<'a> BackupTestbed<'a> {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
                 .map_err(|error| failed("folders for another user", error))?;
         }
-        // What is missing most often is found first.
+        // The program that is missing most often is looked for first.
         Postgres::find(PathBuf::new(), PathBuf::new())?;
-        let disk = BackupDisk::make(&work)?;
+        let disk = BackupDisk::make(&work, interrupt)?;
         let database = Postgres::find(disk.join("database"), scratch.join("run"))?;
         let throttle = Throttle::new(disk.disk.clone()).map_err(refused)?;
         let database_memory = memory_group("database", DATABASE_MEMORY).map_err(refused)?;
@@ -142,27 +143,18 @@ impl<'a> BackupTestbed<'a> {
     fn fill(&self) -> Result<(), Failure> {
         self.database.create()?;
         let server = self.start_server(as_server_user(self.database.server()))?;
-        self.wait(&self.database.fill(self.plan.scale))?;
+        let fill = self.database.fill(self.plan.scale);
+        Child::start(&fill, self.scratch.path())?.wait(self.interrupt)?;
         drop(server);
         let mut copy = Command::new("cp");
         copy.arg("-R").arg(&self.database.data).arg(&self.snapshot);
         child::output(&mut copy, "cannot copy the database")?;
-        // What is in the page cache from here on belongs to the groups.
+        // From here on the page cache of these files belongs to the groups.
         rustix::fs::sync();
         for folder in [&self.database.data, &self.snapshot] {
             forget(folder).map_err(|error| {
                 Failure::new(Code::Failure, "the page cache keeps the database").cause(error)
             })?;
-        }
-        Ok(())
-    }
-
-    /// Runs a program to its end.
-    fn wait(&self, start: &Start) -> Result<(), Failure> {
-        let mut child = Child::start(start, self.scratch.path())?;
-        let clock = Clock::start();
-        while !child.has_ended()? {
-            self.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         Ok(())
     }
@@ -310,7 +302,7 @@ impl<'a> BackupTestbed<'a> {
         Ok(figures)
     }
 
-    /// What Tidegate has measured of the device, in words.
+    /// The capacity that Tidegate has measured, in words.
     pub(super) fn measured(&self) -> Option<String> {
         let controller = self.controller(BackupSystem::Measured)?;
         let mut operator = Operator::connect(controller.socket()).ok()?;
@@ -323,22 +315,9 @@ impl<'a> BackupTestbed<'a> {
     }
 }
 
-/// Bytes that a process and all below it have moved from and to the disk. The kernel adds those of
-/// a process that has ended to its parent's.
+/// Bytes that a process and all below it have moved from and to the disk.
 fn moved(child: &Child) -> u64 {
-    let io = |pid: u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-        disk_bytes(&text)
-    };
-    tree(child.pid()).into_iter().map(io).sum()
-}
-
-fn disk_bytes(io: &str) -> u64 {
-    let number = |line: &str| {
-        let (name, number) = line.split_once(": ")?;
-        matches!(name, "read_bytes" | "write_bytes").then(|| number.trim().parse::<u64>().ok())?
-    };
-    io.lines().filter_map(number).sum()
+    Witness::new(child.pid(), CountedBytes::DiskBothWays).sample().bytes
 }
 
 /// Drops the files of a folder from the page cache.
@@ -358,14 +337,6 @@ fn forget(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_of_the_disk_are_read_from_the_kernels_words() {
-        let io = "rchar: 5\nwchar: 7\nsyscr: 1\nsyscw: 0\nread_bytes: 8192\nwrite_bytes: 4096\n\
-                  cancelled_write_bytes: 512\n";
-        assert_eq!(disk_bytes(io), 12_288);
-        assert_eq!(disk_bytes(""), 0);
-    }
 
     #[test]
     fn a_folder_is_forgotten_whole() {

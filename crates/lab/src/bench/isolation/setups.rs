@@ -138,8 +138,8 @@ impl BenchFiles<'_> {
     /// A loop device with the kernel's scheduler BFQ, which knows the I/O priority of a thread.
     pub(super) fn bfq(&self) -> Result<PathSetup, Failure> {
         let device = LoopDisk::make(&self.work.join("scheduled"))?;
-        let path = format!("/sys/block/{}/queue/scheduler", device.disk.name);
-        fs::write(path, "bfq").map_err(failure("the kernel has no scheduler BFQ"))?;
+        let chosen = device.disk.set_queue("scheduler", "bfq");
+        chosen.map_err(failure("the kernel has no scheduler BFQ"))?;
         let setup = PathSetup::new("BFQ", device.targets(), Means::Priority, Vec::new());
         let mut setup = PathSetup { _device: Some(device), ..setup };
         setup.fill(&LoadTenant::ALL[..2], self)?;
@@ -362,14 +362,8 @@ struct LoopDisk {
 impl LoopDisk {
     /// A device with room for the victim and the aggressors.
     fn make(file: &Path) -> Result<Self, Failure> {
-        let made = fs::File::create(file).and_then(|file| file.set_len((2 * SIZE_MIB) << 20));
-        made.map_err(failure("cannot make a loop device's file"))?;
-        let device = LoopDevice::attach(file)?;
-        let name = device.path().trim_start_matches("/dev/").to_owned();
-        let number = fs::read_to_string(format!("/sys/block/{name}/dev"));
-        let number = number.map_err(failure("the kernel does not know the loop device"))?;
-        let disk = Disk { name, number: number.trim().to_owned() };
-        Ok(Self { disk, _device: device })
+        let device = LoopDevice::on_new_file(file, (2 * SIZE_MIB) << 20)?;
+        Ok(Self { disk: device.disk()?, _device: device })
     }
 
     fn targets(&self) -> [JobTarget; 3] {

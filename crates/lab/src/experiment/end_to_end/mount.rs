@@ -46,7 +46,7 @@ impl Mount {
         interrupt.check()?;
         let device = mount.device.insert(device?).path().to_owned();
         if !is_formatted {
-            mount_point::format(&device, interrupt)?;
+            mount_point::format(&device, mount_point::WITHOUT_JOURNAL, interrupt)?;
         }
         mount.root.mount(&device, interrupt)?;
         Ok(mount)

@@ -55,7 +55,7 @@ pub(super) fn check() -> Result<(), Failure> {
     let mut lacks = Vec::new();
     let mut packages = Vec::new();
     for (program, package) in NEEDED {
-        if !is_there(program) {
+        if !child::is_there(program) {
             lacks.push(program.to_owned());
             packages.push(package);
         }
@@ -83,11 +83,6 @@ pub(super) fn check() -> Result<(), Failure> {
         true => failure.help("`tidegate-lab demo` needs less"),
         false => failure.help(format!("install it with `apt-get install {}`", packages.join(" "))),
     })
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn has_engine() -> bool {
