@@ -204,12 +204,10 @@ fn four_tenants(args: Args, common: &Common) -> Result<DemoOutcome, Failure> {
         options.disk = DiskChoice::InMemory;
     }
     let outcome = experiment::run(&options)?;
-    let Some(why) = outcome.excuse().filter(|_| args.disk == Disk::Auto && !is_named) else {
+    let may_repeat = args.disk == Disk::Auto && !is_named && !outcome.is_kept();
+    let Some(why) = outcome.excuse().filter(|_| may_repeat && experiment::has_memory_disk()) else {
         return Ok(outcome);
     };
-    if !experiment::has_memory_disk() {
-        return Ok(outcome);
-    }
     if !common.json {
         let text = format!("\nThis run proves nothing: {why}. Once more, on a disk in memory.\n\n");
         output::print(&text)?;
