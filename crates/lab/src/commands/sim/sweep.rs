@@ -361,7 +361,8 @@ mod tests {
         let (sweep, _) = swept();
         let scenarios = sweep.read(|point| Ok(point.clone())).unwrap();
         let shown = sweep.run(&scenarios, &Interrupt::default(), false, |point, _| {
-            if point.scenario["law"].as_str() == Some("a") {
+            // One alone: of two, either may be the first.
+            if point.scenario["law"].as_str() == Some("a") && point.seed() == Some(7) {
                 return Err(Failure::new(Code::Failure, "it broke"));
             }
             Ok(PointResult { figures: Vec::new(), json: Map::new(), fault: None })
