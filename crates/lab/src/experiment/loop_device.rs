@@ -33,7 +33,17 @@ impl LoopDevice {
         let mut command = Command::new("losetup");
         command.args(["--find", "--show", "--direct-io=on"]).arg(file);
         let output = child::output(&mut command, "there is no loop device to be had")?;
-        Ok(Self { path: String::from_utf8_lossy(&output).trim().to_owned() })
+        let device = Self { path: String::from_utf8_lossy(&output).trim().to_owned() };
+        device.reset_scheduler();
+        Ok(device)
+    }
+
+    /// Sets the scheduler to none, as the kernel does for a new loop device. A device keeps the one
+    /// that its last user chose, also when it is detached, and BFQ lets a small read wait for tens
+    /// of milliseconds while the device is full.
+    fn reset_scheduler(&self) {
+        // A kernel that does not say has no schedulers.
+        let _ = self.disk().map(|disk| disk.set_queue("scheduler", "none"));
     }
 
     /// The disk that it is to the kernel.
@@ -56,6 +66,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        self.reset_scheduler();
         let mut command = Command::new("losetup");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let _ = command.args(["--detach", &self.path]).status();

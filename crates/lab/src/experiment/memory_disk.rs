@@ -104,10 +104,17 @@ mod tests {
         fs::write(root.join("file"), vec![1; 16 << 20]).unwrap();
         let device = Disk::below(&root).unwrap();
         assert!(device.name.starts_with("loop"), "{device:?}");
+        // Where the kernel has others, they are none of the next user's business.
+        let scheduler = format!("/sys/block/{}/queue/scheduler", device.name);
+        let is_none =
+            || fs::read_to_string(&scheduler).is_ok_and(|text| text.starts_with("[none]"));
+        assert!(is_none());
+        let _ = device.set_queue("scheduler", "mq-deadline");
         drop(disk);
         assert!(!image.exists() && !root.exists());
         let backing = format!("/sys/block/{}/loop/backing_file", device.name);
         let left = fs::read_to_string(backing).unwrap_or_default();
         assert!(!left.contains(&*image.to_string_lossy()), "{left}");
+        assert!(is_none(), "the next one who has the device finds it as it was");
     }
 }
