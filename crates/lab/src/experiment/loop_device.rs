@@ -38,6 +38,15 @@ impl LoopDevice {
         Ok(device)
     }
 
+    /// The devices on `file`, of a run that was killed.
+    pub(crate) fn all_on(file: &Path) -> Vec<Self> {
+        let mut command = Command::new("losetup");
+        command.args(["--noheadings", "--output", "NAME", "--associated"]).arg(file);
+        let output = child::output(&mut command, "").unwrap_or_default();
+        let names = String::from_utf8_lossy(&output).into_owned();
+        names.split_whitespace().map(|path| Self { path: path.into() }).collect()
+    }
+
     /// Sets the scheduler to none, as the kernel does for a new loop device. A device keeps the one
     /// that its last user chose, also when it is detached, and BFQ lets a small read wait for tens
     /// of milliseconds while the device is full.

@@ -33,6 +33,17 @@ impl MountPoint {
         Ok(Self { path: path.into() })
     }
 
+    /// Where the file system of a block device is mounted, by a run that was killed.
+    pub(crate) fn all_of(device: &str) -> Vec<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let paths = mounts.lines().filter_map(|line| {
+            let (source, rest) = line.split_once(' ')?;
+            let path = rest.split(' ').next()?;
+            (source == device).then(|| Self { path: path.replace("\\040", " ").into() })
+        });
+        paths.collect()
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
