@@ -156,7 +156,7 @@ class StageTest(unittest.TestCase):
             self.assertRaisesRegex(ValueError, "the stage is closed", call)
 
     def test_a_request_ends_whatever_it_is_said_to_have_moved(self) -> None:
-        with tidegate.Stage("one-at-a-time") as stage:
+        with tidegate.Stage("one-at-a-time") as stage, tidegate.scope("one"):
             request = stage.request("read", 100)
             for moved, error in [("100", TypeError), (1.5, TypeError), (-1, ValueError)]:
                 with self.assertRaisesRegex(error, "moved must be"), request:
@@ -169,7 +169,7 @@ class StageTest(unittest.TestCase):
             entered = threading.Event()
 
             def enter() -> None:
-                with stage.request("read", 7):
+                with tidegate.scope("one"), stage.request("read", 7):
                     entered.set()
 
             # It would wait for a permit for ever if one of the requests had kept its own.

@@ -19,12 +19,16 @@ const POLICY: &str = r#"
         { name = "one", tenant = "one-at-a-time", gates = [{ kind = "concurrency", depth = 1 }] },
     ]
     [[match]]
+    tenant = "slow"
+    path = "/slow/**"
+    [[match]]
+    channel = "one"
+    context = "one"
+    [[match]]
     tenant = "flush"
     context = "flush"
     [[match]]
     tenant = "training"
-    [[match]]
-    channel = "one"
 "#;
 
 fn package() -> PathBuf {
