@@ -265,7 +265,8 @@ class Stage:
         ``operation`` is one of ``read``, ``write``, ``sync``, ``allocate``, ``open``, ``stat``,
         ``list``, ``link``, ``attribute``, ``get``, ``put``, ``delete`` and ``scan``. ``length`` is
         the most bytes that it moves, and zero for operations that move none. ``path`` is the file
-        that it is about, for rules with a path.
+        that it is about. Without it the request matches no rule with a path, and of resources of
+        files only ``/**``.
         """
         number = OPERATIONS.get(operation)
         if number is None:
