@@ -106,14 +106,15 @@ impl MemoryDisk {
 
     /// Removes the disks of runs that were killed, and returns their files.
     pub(crate) fn remove_remains() -> Vec<PathBuf> {
-        let removed = remains::remains(Path::new(MEMORY), PREFIX).into_iter().map(|(path, lock)| {
-            // Dropped in this order.
-            let image = Image { path: path.clone(), _lock: lock };
-            for device in LoopDevice::all_on(&image.path) {
-                MountPoint::all_of(device.path()).iter().for_each(remove_mount);
-            }
-            path
-        });
+        let removed =
+            remains::remains(Path::new(MEMORY), PREFIX).into_iter().map(|(path, lock)| {
+                // Dropped in this order.
+                let image = Image { path: path.clone(), _lock: lock };
+                for device in LoopDevice::all_on(&image.path) {
+                    MountPoint::all_of(device.path()).iter().for_each(remove_mount);
+                }
+                path
+            });
         removed.collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tidegate_model::Span;
 
@@ -94,7 +94,7 @@ pub(crate) fn format(device: &str, options: &[&str], interrupt: &Interrupt) -> R
 
 /// Runs a command of which a failure has no effect but to be tried again.
 fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
+    let mut command = child::apart(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
