@@ -423,8 +423,8 @@ int tidegate_collect(const tidegate_stage *stage,
 // nothing to wait for, allocates nothing and makes no system call then.
 //
 // operation: one of TIDEGATE_READ to TIDEGATE_SCAN. bytes: how much data it moves at most; zero
-// for operations that move none. path: the absolute path of the file it is about, for rules with a
-// path, or null.
+// for operations that move none. path: the absolute path of the file it is about, or null. A
+// request without a path matches no rule with a path, and of resources of files only "/**".
 //
 // A thread that has an admission under way must not make another request through the same queue
 // (concurrency, fair, priority) before it is completed: it might wait for its own turn, for good.

@@ -155,6 +155,70 @@ class StageTest(unittest.TestCase):
         for call in [self.stage.info, self.stage.counters, self.stage.request("read").__enter__]:
             self.assertRaisesRegex(ValueError, "the stage is closed", call)
 
+    def test_a_request_ends_whatever_it_is_said_to_have_moved(self) -> None:
+        with tidegate.Stage("one-at-a-time") as stage, tidegate.scope("one"):
+            request = stage.request("read", 100)
+            for moved, error in [("100", TypeError), (1.5, TypeError), (-1, ValueError)]:
+                with self.assertRaisesRegex(error, "moved must be"), request:
+                    request.moved = moved
+            request.moved = None
+            with request:
+                # Entered anew it would wait for itself.
+                self.assertRaisesRegex(ValueError, "under way already", request.__enter__)
+            self.assertRaisesRegex(ValueError, "not under way", request.__exit__, None, None, None)
+            entered = threading.Event()
+
+            def enter() -> None:
+                with tidegate.scope("one"), stage.request("read", 7):
+                    entered.set()
+
+            # It would wait for a permit for ever if one of the requests had kept its own.
+            thread = threading.Thread(target=enter, daemon=True)
+            thread.start()
+            self.assertTrue(entered.wait(60))
+            thread.join()
+            self.assertEqual(traffic(stage), (5, 407))
+
+    def test_another_thread_may_end_a_request(self) -> None:
+        with self.stage.request("read", 1) as request:
+            pass
+        request.__enter__()
+        thread = threading.Thread(target=request.__exit__, args=(None, None, None))
+        thread.start()
+        thread.join()
+        self.stage.close()
+
+    def test_closing_a_stage_writes_what_its_files_have_gathered(self) -> None:
+        with tidegate.Stage("training") as stage:
+            binary = stage.open(self.folder / "binary", "wb")
+            text = stage.open(self.folder / "text", "w", encoding="utf-8")
+            binary.write(b"gathered")
+            text.write("gathered")
+            child = os.fork()
+            if child == 0:
+                stage.close()
+                os._exit(0)
+            os.waitpid(child, 0)
+            self.assertEqual((self.folder / "binary").read_bytes(), b"")
+        for name in ("binary", "text"):
+            self.assertEqual((self.folder / name).read_bytes(), b"gathered")
+        binary.close()
+        text.close()
+        with tidegate.Stage("training") as stage:
+            full = stage.open("/dev/full", "wb")
+            full.write(b"gathered")
+            self.assertRaises(OSError, stage.close)
+            self.assertRaisesRegex(ValueError, "the stage is closed", stage.info)
+        self.assertRaises(ValueError, full.close)
+
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "NumPy is not installed")
+    def test_numbers_of_numpy_are_numbers(self) -> None:
+        import numpy
+
+        with self.stage.request("read", numpy.int64(100)) as request:
+            request.moved = numpy.uint32(60)
+        self.assertEqual(traffic(self.stage), (1, 60))
+
     def test_what_cannot_be_has_an_error_of_its_own(self) -> None:
         stage = self.stage
         for call, error, words in [

@@ -18,6 +18,18 @@ RATE = "application.0.workload.load.open.rate"
 GRID = {RATE: ["1Gbps", "2Gbps"], "transport.law": ["dctcp", "qtcp"]}
 
 
+class OtherInt(int):
+    """A number with another `repr`, as NumPy's have one."""
+
+    def __repr__(self) -> str:
+        return f"OtherInt({int(self)})"
+
+
+class OtherFloat(float):
+    def __repr__(self) -> str:
+        return f"OtherFloat({float(self)})"
+
+
 class SweepTest(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -55,9 +67,9 @@ class SweepTest(unittest.TestCase):
         grid = {
             "application.0.workload.sizes": sizes,
             "promises.yields": [True],
-            "promises.weights": [(3, 2, 1)],
+            "promises.weights": [(OtherInt(3), 2, 1)],
             "name": ['with a comma, "quotes" and ä'],
-            "application.0.workload.offsets": [{"zipf": 0.5}],
+            "application.0.workload.offsets": [{"zipf": OtherFloat(0.5)}],
         }
         rows = tidegate.sweep(self.scenario, grid)
         self.assertEqual([row["point"]["application.0.workload.sizes"] for row in rows], sizes)
@@ -72,6 +84,10 @@ class SweepTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, 3)
         with self.assertRaisesRegex(tidegate.SimulationError, "there is no program"):
             tidegate.sweep(self.scenario, GRID, program="no-such-program")
+        with self.assertRaisesRegex(tidegate.SimulationError, "cannot start .*Permission denied"):
+            tidegate.sim(self.scenario, program=self.scenario)
+        with self.assertRaisesRegex(TypeError, "transport.law must be a list of values, not str"):
+            tidegate.sweep(self.scenario, {"transport.law": "qtcp"})
         with self.assertRaisesRegex(ValueError, "no values"):
             tidegate.sweep(self.scenario, {"seed": []})
         with self.assertRaises(TypeError):

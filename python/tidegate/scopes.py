@@ -27,7 +27,8 @@ def scope(context: str) -> Iterator[None]:
     writes that to the log ``tidegate`` at the level of debugging.
 
     Scopes nest, and belong to the thread that has entered them: a block with ``await`` in it would
-    also apply to other tasks of the thread. As a decorator, it is around each call of a function.
+    also apply to other tasks of the thread. As a decorator, it is around each call of a function,
+    and has no effect on the body of a coroutine or a generator, which runs after the call.
 
     Names are cut after 63 bytes, and a process has at most 255 of them; later ones are no context.
     Raises ``ValueError`` for a name with a zero byte.

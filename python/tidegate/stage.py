@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import io
+import operator
 import os
 import socket as sockets
 import sys
@@ -126,25 +127,32 @@ class Request:
     the stage: a gate that limits requests in service would wait for this one.
     """
 
-    __slots__ = ("_admission", "_arguments", "_stage", "moved")
+    __slots__ = ("_admission", "_arguments", "_stage", "_thread", "moved")
 
     def __init__(self, stage: Stage, operation: int, length: int, path: bytes | None) -> None:
         self.moved: int | None = None
         self._stage = stage
         self._arguments = (operation, length, path)
         self._admission = _Admission()
+        self._thread: int | None = None
+        """The thread that is making the request."""
 
     def __enter__(self) -> Request:
-        handle = self._stage._begin()
+        thread = threading.get_ident()
+        handle = self._stage._begin(thread)
         try:
+            # A second admission would overwrite the first one, which nothing could complete then.
+            if self._thread is not None:
+                raise ValueError("this request is under way already; make another one")
             status = self._stage._library.tidegate_enforce(
                 handle, *self._arguments, self._admission
             )
             if status:
                 fail(status)
         except BaseException:
-            self._stage._end()
+            self._stage._end(thread)
             raise
+        self._thread = thread
         return self
 
     def __exit__(
@@ -153,14 +161,25 @@ class Request:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        moved = self.moved
-        if moved is None:
-            moved = self._arguments[1] if kind is None else 0
+        length, thread = self._arguments[1], self._thread
+        if thread is None:
+            raise ValueError("this request is not under way")
+        wrong: Exception | None = None
+        try:
+            moved = length if kind is None else 0
+            if self.moved is not None:
+                moved = _count("moved", self.moved)
+        except (TypeError, ValueError) as refused:
+            # The request is over all the same: a queue's permit goes back, and no token does.
+            moved, wrong = length, refused
+        self._thread = None
         try:
             if status := self._stage._library.tidegate_complete(self._admission, moved):
                 fail(status)
         finally:
-            self._stage._end()
+            self._stage._end(thread)
+        if wrong is not None:
+            raise wrong
 
 
 class Stage:
@@ -199,7 +218,8 @@ class Stage:
         self._library = load()
         self._busy = 0
         self._idle = threading.Condition()
-        self._own = threading.local()
+        self._requests: dict[int, int] = {}
+        self._files: weakref.WeakSet[Any] = weakref.WeakSet()
         if timeout is not None and not isinstance(timeout, (int, float)):
             raise wrong_type("timeout", "a number or None", timeout)
         words = {
@@ -245,15 +265,13 @@ class Stage:
         ``operation`` is one of ``read``, ``write``, ``sync``, ``allocate``, ``open``, ``stat``,
         ``list``, ``link``, ``attribute``, ``get``, ``put``, ``delete`` and ``scan``. ``length`` is
         the most bytes that it moves, and zero for operations that move none. ``path`` is the file
-        that it is about, for rules with a path.
+        that it is about. Without it the request matches no rule with a path, and of resources of
+        files only ``/**``.
         """
         number = OPERATIONS.get(operation)
         if number is None:
             raise ValueError(f"{operation!r} is none of {', '.join(OPERATIONS)}")
-        if not isinstance(length, int):
-            raise wrong_type("length", "int", length)
-        if not 0 <= length < _BYTES_MAX:
-            raise ValueError(f"length must be from 0 to {_BYTES_MAX - 1}, not {length}")
+        length = _count("length", length)
         return Request(self, number, length, None if path is None else _path(path))
 
     def open(
@@ -276,6 +294,7 @@ class Stage:
         file: Any = gated(inner, self, path, binary)
         if "b" not in mode:
             file = io.TextIOWrapper(file, encoding, errors, newline)
+            self._files.add(file)
         opened: IO[Any] = file
         return opened
 
@@ -304,48 +323,67 @@ class Stage:
     def close(self) -> None:
         """Disconnects from the controller, when requests of other threads are done.
 
-        May be repeated. In a forked child it leaves the parent's stage as it is.
+        Its open files first write the data that they have gathered: later they could not. May be
+        repeated. In a forked child it leaves the parent's stage and its files as they are.
         """
-        if getattr(self._own, "requests", 0):
+        if threading.get_ident() in self._requests:
             raise ValueError("this thread has a request of the stage under way")
-        with self._idle:
-            handle, self._handle = self._handle, None
-            while self._busy:
-                self._idle.wait()
-        if handle is not None:
-            self._library.tidegate_stage_close(handle)
+        try:
+            if self._handle is not None:
+                self._flush()
+        finally:
+            with self._idle:
+                handle, self._handle = self._handle, None
+                while self._busy:
+                    self._idle.wait()
+            if handle is not None:
+                self._library.tidegate_stage_close(handle)
 
-    def _begin(self) -> int:
+    def _flush(self) -> None:
+        """All open files write the data that they have gathered. Raises the last error."""
+        with contextlib.ExitStack() as stack:
+            for file in list(self._files):
+                if not file.closed:
+                    stack.callback(file.flush)
+
+    def _begin(self, thread: int) -> int:
         """The handle of the stage, which stays open until `_end`."""
         with self._idle:
             if self._handle is None:
                 raise ValueError("the stage is closed")
             self._busy += 1
-            self._own.requests = getattr(self._own, "requests", 0) + 1
+            self._requests[thread] = self._requests.get(thread, 0) + 1
             return self._handle
 
-    def _end(self) -> None:
+    def _end(self, thread: int) -> None:
+        """`thread` is the one that began: another one may end its request."""
         with self._idle:
             # A request that was under way at a fork ends in two processes.
             self._busy = max(0, self._busy - 1)
-            self._own.requests = max(0, getattr(self._own, "requests", 0) - 1)
+            if self._requests.get(thread, 0) > 1:
+                self._requests[thread] -= 1
+            else:
+                self._requests.pop(thread, None)
             if self._busy == 0:
                 self._idle.notify_all()
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[int]:
         """The handle of the stage, which stays open during the block."""
-        handle = self._begin()
+        thread = threading.get_ident()
+        handle = self._begin(thread)
         try:
             yield handle
         finally:
-            self._end()
+            self._end(thread)
 
     def _forked(self) -> None:
         """In a child: the threads that made requests, or held the lock, are the parent's."""
         self._busy = 0
         self._idle = threading.Condition()
-        self._own = threading.local()
+        self._requests = {}
+        # The parent writes the data that its files have gathered.
+        self._files = weakref.WeakSet()
 
     def __enter__(self) -> Stage:
         return self
@@ -363,7 +401,13 @@ class Stage:
             self.close()
 
 
+_opening = threading.Lock()
+"""Held while a shared stage is opened, so that threads share one."""
+
+
 def _after_fork() -> None:
+    global _opening
+    _opening = threading.Lock()
     for stage in list(_stages):
         stage._forked()
 
@@ -373,12 +417,24 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def shared(tenant: str | None = None, socket: str | None = None) -> Stage:
     """The stage of this process for a tenant, opened when it is first needed. Leave it open."""
-    return _opened(tenant, socket)
+    with _opening:
+        return _opened(tenant, socket)
 
 
 @functools.cache
 def _opened(tenant: str | None, socket: str | None) -> Stage:
     return Stage(tenant, socket=socket)
+
+
+def _count(name: str, value: Any) -> int:
+    """A number of bytes, of Python or of NumPy."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong_type(name, "int", value) from None
+    if not 0 <= number < _BYTES_MAX:
+        raise ValueError(f"{name} must be from 0 to {_BYTES_MAX - 1}, not {number}")
+    return number
 
 
 def _text(name: str, word: str | None) -> bytes | None:
@@ -563,7 +619,10 @@ def gated(
     """
     raw = _GatedRaw(inner, stage, path)
     if "+" in mode:
-        return _GatedFile(io.BufferedRandom(raw, _BUFFER))
-    if "r" in mode:
+        file = _GatedFile(io.BufferedRandom(raw, _BUFFER))
+    elif "r" in mode:
         return _GatedFile(io.BufferedReader(raw, _BUFFER))
-    return _GatedFile(io.BufferedWriter(raw, _BUFFER))
+    else:
+        file = _GatedFile(io.BufferedWriter(raw, _BUFFER))
+    stage._files.add(file)
+    return file

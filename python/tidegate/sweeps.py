@@ -7,6 +7,7 @@ on how many run at a time, so both ways give the same rows.
 from __future__ import annotations
 
 import json
+import numbers
 import os
 import pathlib
 import subprocess
@@ -85,6 +86,9 @@ def sweep(
     named = _program(program)
     options = _options({"seeds": seeds, "model": model, "law": law})
     files = _files(scenario, policy)
+    for key, values in grid.items():
+        if isinstance(values, str):
+            raise TypeError(f"{key} must be a list of values, not str")
     axes = {key: [_toml(value) for value in values] for key, values in grid.items()}
     for key, values in axes.items():
         if not values:
@@ -157,6 +161,9 @@ def _run(order: _Order) -> tuple[int, str, str]:
             done = subprocess.run(command, env=environment, capture_output=True, text=True)
         except FileNotFoundError:
             return 127, "", json.dumps({"error": f"there is no program {order.program!r}"})
+        except OSError as error:
+            words = f"cannot start {order.program!r}: {error.strerror}"
+            return 126, "", json.dumps({"error": words})
         return done.returncode, done.stdout, done.stderr
 
 
@@ -200,8 +207,11 @@ def _toml(value: Any) -> str:
     """A value as TOML, so that texts with commas stay one value."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
+    # NumPy's numbers are such numbers too, with another `repr`.
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        return repr(float(value))
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Mapping):

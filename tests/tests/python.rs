@@ -9,7 +9,21 @@ use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{built, tools};
 
 const POLICY: &str = r#"
-    tenant = [{ name = "training" }, { name = "slow", limit = "2MiB/s" }, { name = "flush" }]
+    tenant = [
+        { name = "training" },
+        { name = "slow", limit = "2MiB/s" },
+        { name = "flush" },
+        { name = "one-at-a-time" },
+    ]
+    channel = [
+        { name = "one", tenant = "one-at-a-time", gates = [{ kind = "concurrency", depth = 1 }] },
+    ]
+    [[match]]
+    tenant = "slow"
+    path = "/slow/**"
+    [[match]]
+    channel = "one"
+    context = "one"
     [[match]]
     tenant = "flush"
     context = "flush"
@@ -61,7 +75,7 @@ fn a_program_without_the_shim_passes_the_gates_of_a_stage() {
     let outcome = unittest(&python, "test_stage.py", Some(&built::library()), |command| {
         command.env("TIDEGATE_SOCKET", bed.socket()).env("TMPDIR", bed.folder());
     });
-    expect_ran(&outcome, 9);
+    expect_ran(&outcome, 13);
     // The controller counts the traffic of a stage as the tenant's.
     bed.wait_for_count("training", "bytes", 2 * 256 * 12_345);
     bed.wait_for_count("flush", "bytes", 200);

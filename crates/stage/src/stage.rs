@@ -289,6 +289,10 @@ impl Stage {
             let (context, shard, of_thread, flows) =
                 local::known(self.layout(), generation, &table);
             let of_subject = match request.subject {
+                // No rule with a path accepts the empty one.
+                Subject::None if table.uses(Classifier::Path) => {
+                    table.accepts(Classifier::Path, b"").0
+                }
                 Subject::None => Mask::ALL,
                 Subject::Descriptor(descriptor) => {
                     match files::lookup(descriptor, generation, &table) {

@@ -432,6 +432,9 @@ fn paths_contexts_and_sizes_distinguish_requests() {
     assert_eq!(tenant("/home/a", 1), 1);
     assert_eq!(tenant("/data/a/b", 1), 2);
     assert_eq!(tenant("/home/a", 1 << 20), 4);
+    let without_path = |size| agent.stage().classify(&Request::new(Operation::Write, size));
+    assert_eq!(without_path(1).tenant.0, 1, "it is in no folder");
+    assert_eq!(without_path(1 << 20).tenant.0, 4);
     let _scope = Scope::enter("flush");
     assert_eq!(tenant("/data/a/b", 1), 3);
 }

@@ -58,6 +58,7 @@ impl Throttle {
         if !rustix::process::geteuid().is_root() {
             return Err("control groups are root's to make".into());
         }
+        remove_remains(&root);
         let mut throttle = Self { version, root, disk, was_switched_on: false };
         throttle.switch_on().map_err(|error| throttle.refused(&error))?;
         Ok(throttle)
@@ -141,6 +142,21 @@ impl Drop for Throttle {
     }
 }
 
+/// The beginning of the names of groups, before the number of the process that has made them.
+const PREFIX: &str = "tidegate-demo-";
+
+/// Removes the groups below `root` of processes that were killed. A group that has processes stays.
+fn remove_remains(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+        let pid = maker.and_then(|(pid, _)| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// A group. Dropping it removes it; its processes have to be gone.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -154,7 +170,7 @@ impl Group {
         name: &str,
         settings: impl IntoIterator<Item = (&'static str, String)>,
     ) -> io::Result<Self> {
-        let path = root.join(format!("tidegate-demo-{}-{name}", std::process::id()));
+        let path = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Self { path };
         for (file, text) in settings {
@@ -252,6 +268,19 @@ mod tests {
         assert_eq!(one, ("blkio.throttle.read_bps_device", "254:0 157286400".into()));
         let two = setting(Version::Two, "254:0", limit);
         assert_eq!(two, ("io.max", "254:0 rbps=157286400".into()));
+    }
+
+    #[test]
+    fn groups_of_killed_runs_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        // No process has the first number: the kernel's greatest is 4,194,304.
+        let own = std::process::id();
+        let names = ["4194305-I1".into(), format!("{own}-I1"), "I1".into(), "x-I1".into()];
+        let names = names.map(|name: String| format!("{PREFIX}{name}"));
+        names.iter().for_each(|name| fs::create_dir(root.path().join(name)).unwrap());
+        remove_remains(root.path());
+        let is_there = |name: &String| root.path().join(name).exists();
+        assert_eq!(names.each_ref().map(is_there), [false, true, true, true]);
     }
 
     #[test]

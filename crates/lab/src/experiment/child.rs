@@ -245,6 +245,14 @@ pub(crate) fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// A command that Ctrl-C on the terminal does not reach. It makes or removes something of the
+/// kernel's, and its end decides whether that is there.
+pub(crate) fn apart(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.process_group(0);
+    command
+}
+
 /// Runs a command to its end. Ctrl-C on the terminal ends it too; then that is the reason.
 ///
 /// # Errors
@@ -385,6 +393,17 @@ mod tests {
         let missing = Start { program: "no-such-program".into(), ..Start::default() };
         let failure = Child::start(&missing, directory.path()).unwrap_err();
         assert_eq!(failure.to_string(), "cannot start no-such-program");
+    }
+
+    #[test]
+    fn a_command_apart_is_in_no_group_with_us() {
+        let mut command = apart("sh");
+        let output = output(command.args(["-c", "echo $$ $(cut -d ' ' -f 5 /proc/$$/stat)"]), "");
+        let output = String::from_utf8(output.unwrap()).unwrap();
+        let [pid, group] = output.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{output:?}");
+        };
+        assert_eq!(pid, group, "the terminal's Ctrl-C reaches it");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::plan::{JOBS, MIB, REGION};
+use super::remains::{self, RunLock};
 use super::scratch;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -59,7 +60,11 @@ impl FileLayout {
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
+    _lock: RunLock,
 }
+
+/// The beginning of the names of such directories.
+const PREFIX: &str = "tidegate-files-";
 
 /// The option that names the directory of the files.
 const OPTION: &str = "--directory DIR";
@@ -80,9 +85,9 @@ impl Files {
                 .cause(error)
                 .help(scratch::remedy(needed, OPTION))
         };
-        let directory = parent.join(format!("tidegate-demo-{}", std::process::id()));
+        let directory = parent.join(remains::run_name(PREFIX));
         fs::create_dir(&directory).map_err(fail)?;
-        let files = Self { directory };
+        let files = Self { _lock: RunLock::new(&directory).map_err(fail)?, directory };
         let mut noise = Noise::new();
         for (path, bytes) in names.iter().flat_map(|name| layout.files(&files.path(name))) {
             let directory = path.parent().unwrap_or(&files.directory);
@@ -98,6 +103,15 @@ impl Files {
             file.sync_all().map_err(fail)?;
         }
         Ok(files)
+    }
+
+    /// Removes the files of runs that were killed, and returns their directories.
+    pub(crate) fn remove_remains(parent: &Path) -> Vec<PathBuf> {
+        let removed = remains::remains(parent, PREFIX).into_iter().map(|(directory, lock)| {
+            drop(Self { directory: directory.clone(), _lock: lock });
+            directory
+        });
+        removed.collect()
     }
 
     /// The file, or the directory of shards, of the tenant with this name.
@@ -183,9 +197,18 @@ mod tests {
         let (no, one) = (parent.path().join("no"), FileLayout::One(1));
         let missing = Files::write(&no, &["a"], one, &Interrupt::default());
         assert!(missing.unwrap_err().to_string().contains("cannot write test files"));
-        let directory = parent.path().join("here");
-        fs::create_dir(&directory).unwrap();
-        drop(Files { directory: directory.clone() });
+        let write = || Files::write(parent.path(), &["a"], one, &Interrupt::default()).unwrap();
+        let files = write();
+        let directory = files.directory.clone();
+        assert!(Files::remove_remains(parent.path()).is_empty(), "this run goes on");
+        drop(files);
         assert!(!directory.exists());
+        // As a killed run leaves them.
+        let left = parent.path().join(format!("{PREFIX}1"));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("a"), "content").unwrap();
+        let mine = write();
+        assert_eq!(Files::remove_remains(parent.path()), [left.clone()]);
+        assert!(!left.exists() && mine.path("a").exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::child;
 use super::disk::Disk;
@@ -30,12 +30,21 @@ impl LoopDevice {
     /// # Errors
     /// If the kernel has none to give.
     pub(crate) fn attach(file: &Path) -> Result<Self, Failure> {
-        let mut command = Command::new("losetup");
+        let mut command = child::apart("losetup");
         command.args(["--find", "--show", "--direct-io=on"]).arg(file);
         let output = child::output(&mut command, "there is no loop device to be had")?;
         let device = Self { path: String::from_utf8_lossy(&output).trim().to_owned() };
         device.reset_scheduler();
         Ok(device)
+    }
+
+    /// The devices on `file`, of a run that was killed.
+    pub(crate) fn all_on(file: &Path) -> Vec<Self> {
+        let mut command = child::apart("losetup");
+        command.args(["--noheadings", "--output", "NAME", "--associated"]).arg(file);
+        let output = child::output(&mut command, "").unwrap_or_default();
+        let names = String::from_utf8_lossy(&output).into_owned();
+        names.split_whitespace().map(|path| Self { path: path.into() }).collect()
     }
 
     /// Sets the scheduler to none, as the kernel does for a new loop device. A device keeps the one
@@ -67,7 +76,7 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         self.reset_scheduler();
-        let mut command = Command::new("losetup");
+        let mut command = child::apart("losetup");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let _ = command.args(["--detach", &self.path]).status();
     }

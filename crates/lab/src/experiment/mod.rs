@@ -63,6 +63,7 @@ mod pulse;
 pub(crate) mod quiet;
 pub(crate) mod recorded;
 mod recording;
+mod remains;
 mod report;
 mod score;
 pub(crate) mod scratch;
@@ -140,6 +141,15 @@ impl DiskChoice {
             Self::Below(directory) => OpenDisk::Below(directory.clone()),
             Self::InMemory => OpenDisk::InMemory(MemoryDisk::new(space_mib, interrupt)?),
         })
+    }
+
+    /// Removes the files and disks of runs that were killed, and returns what it has removed.
+    fn remove_remains(&self) -> Vec<PathBuf> {
+        let mut removed = MemoryDisk::remove_remains();
+        if let Self::Below(directory) = self {
+            removed.extend(Files::remove_remains(directory));
+        }
+        removed
     }
 
     const fn option(&self) -> &'static str {
@@ -285,6 +295,10 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
     let program = TenantProgram::find(options.workload)?;
     let needed_mib = program.layout().needed_mib(ExperimentPlan::NAMES.len());
+    for removed in options.disk.remove_remains() {
+        let text = format!("removed {}, which a run that was killed had left", removed.display());
+        live.print(&text)?;
+    }
     // Dropped after the test bed, whose files lie on it.
     let open_disk = options.disk.open(needed_mib, &interrupt)?;
     let directory = open_disk.path();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tidegate_model::Span;
 
@@ -31,6 +31,17 @@ impl MountPoint {
             Failure::new(Code::Failure, "cannot make a folder to mount at").cause(error)
         })?;
         Ok(Self { path: path.into() })
+    }
+
+    /// Where the file system of a block device is mounted, by a run that was killed.
+    pub(crate) fn all_of(device: &str) -> Vec<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let paths = mounts.lines().filter_map(|line| {
+            let (source, rest) = line.split_once(' ')?;
+            let path = rest.split(' ').next()?;
+            (source == device).then(|| Self { path: path.replace("\\040", " ").into() })
+        });
+        paths.collect()
     }
 
     /// Where it is.
@@ -83,7 +94,7 @@ pub(crate) fn format(device: &str, options: &[&str], interrupt: &Interrupt) -> R
 
 /// Runs a command of which a failure has no effect but to be tried again.
 fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
+    let mut command = child::apart(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

@@ -10,6 +10,9 @@ use tidegate_console::failure::{Code, Failure};
 /// The option that names the directory for temporary files.
 const OPTION: &str = "TMPDIR=DIR";
 
+/// The beginning of the names of temporary directories.
+const PREFIX: &str = "tgd-";
+
 /// The room in a directory below which it counts as full, in MiB. File systems stop early.
 const FULL_MIB: u64 = 8;
 
@@ -40,7 +43,7 @@ pub(crate) struct Scratch(TempDir);
 impl Scratch {
     /// A new directory for small files.
     pub(crate) fn new() -> Result<Self, Failure> {
-        Self::within(&std::env::temp_dir(), "tgd-").map_err(|error| {
+        Self::within(&std::env::temp_dir(), PREFIX).map_err(|error| {
             Failure::new(Code::Failure, "cannot make a directory for small files")
                 .cause(error)
                 .help(format!("name a directory with room for small files with {OPTION}"))
@@ -68,6 +71,11 @@ impl Scratch {
     /// socket has at most 107 bytes.
     pub(crate) fn within(directory: &Path, prefix: &str) -> io::Result<Self> {
         Builder::new().prefix(prefix).tempdir_in(directory).map(Self)
+    }
+
+    /// Whether such a directory may have this path.
+    pub(crate) fn is_name(path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
     }
 
     pub(crate) fn path(&self) -> &Path {

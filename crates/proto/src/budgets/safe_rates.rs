@@ -16,6 +16,11 @@ use super::stage::{Bucket, Stages};
 /// would make a host that is cut off too slow. Chosen by hand.
 const UNRESERVED_PART: u64 = 4;
 
+/// A stage has one part in this many of an equal part at least, if orphans of its tenant have the
+/// rest: a program must not stand still. Together such stages have a 64th beyond the tenant's safe
+/// rate, and as much for each that becomes an orphan later. Chosen by hand.
+const LEAST_PART: u64 = 64;
+
 /// The rate that the stages of each tenant may use together without a controller, by the tenant's
 /// index. A tenant has its reservation; one without a reservation has a quarter
 /// ([`UNRESERVED_PART`]) of its limit, of an equal part of the unreserved budget, and of what its
@@ -93,7 +98,10 @@ impl SafeRates {
         }
         let part = |((total, count), lost): ((&u64, u64), u64)| match *total {
             u64::MAX => u64::MAX,
-            total => (total.saturating_sub(lost) / count.max(1)).max(1),
+            total => {
+                let (left, count) = (total.saturating_sub(lost), count.max(1));
+                (left / count).max(total / count / LEAST_PART).max(1)
+            }
         };
         let free = totals.iter().zip(used).map(|(total, used)| total.saturating_sub(used));
         let (free, parts) = (free.collect(), totals.iter().zip(counts).zip(lost));

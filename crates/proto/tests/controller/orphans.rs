@@ -63,6 +63,22 @@ fn a_killed_supervisors_share_is_kept_for_a_lease_and_then_its_safe_share() {
 }
 
 #[test]
+fn programs_go_on_whose_supervisors_are_killed_one_after_the_other() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
+    world.is_watched = true;
+    let mut safe_rates = Vec::new();
+    for _ in 0..4 {
+        let stage = world.join("oltp", 200 * MIB);
+        world.run(Span(1_050 * MS));
+        safe_rates.push(world.stage(stage).safe["oltp:bandwidth"].per_second());
+        world.leave(stage);
+        world.run(Span(3_000 * MS));
+    }
+    // The first has all that is safe for the tenant, until its program ends.
+    assert_eq!(safe_rates, [40 * MIB, 40 * MIB / 64, 40 * MIB / 64, 40 * MIB / 64]);
+}
+
+#[test]
 fn a_supervisor_that_is_killed_with_its_program_frees_its_share_at_once() {
     let (mut world, [one, two]) = two(POLICY);
     world.leave(one);
