@@ -185,7 +185,7 @@ const PAIO: [Figure<Paio>; 8] = [
     Figure::new("8", "the same as 5, on a disk without a limit", Worlds::Live, |request| {
         request.lsm(LsmExperiment::FIGURE_8)
     }),
-    Figure::new("9", "the same, on a fast disk without a limit", Worlds::Live, |request| {
+    Figure::new("9", "the same, on a fast disk in memory", Worlds::Live, |request| {
         request.lsm(LsmExperiment::FIGURE_9)
     }),
     Figure::new("10", "four tenants share a disk", Worlds::Live, |request| request.four_tenants()),
