@@ -362,18 +362,12 @@ fn repeat(
                 let name = format!("{} {}", task.paper, task.name);
                 let progress = progress::progress(&name, index, &times);
                 announce(&progress, tasks.len(), common);
-                match task.run(&mut session, &progress) {
-                    Ok(result) => {
-                        times[index] = TaskTime::Done(result.seconds);
-                        result
-                    }
-                    // The other figures may work. What the user ends has another code.
-                    Err(failure) if tasks.len() > 1 && failure.number() == BROKEN => {
-                        tallies.is_broken = true;
-                        task.broken(&session, &failure)
-                    }
-                    Err(failure) => return Err(failure),
-                }
+                let (result, is_broken) = run_task(task, &mut session, &progress, tasks.len())?;
+                // The time until it broke down says nothing of the others'.
+                times[index] =
+                    if is_broken { times[index] } else { TaskTime::Done(result.seconds) };
+                tallies.is_broken |= is_broken;
+                result
             }
         };
         let mut claims: Vec<Claim> = result.claims().collect();
@@ -394,6 +388,26 @@ fn repeat(
         output::print(&format!("Report: {}\n", report_path.display()))?;
     }
     Ok(tallies)
+}
+
+/// Runs one of `count` tasks, and says whether it broke down: the others may work.
+///
+/// # Errors
+/// If it breaks down alone, or the user ends the command.
+fn run_task(
+    task: &FigureTask,
+    session: &mut ReproSession<'_>,
+    progress: &str,
+    count: usize,
+) -> Result<(KeptResult, bool), Failure> {
+    match task.run(session, progress) {
+        Ok(result) => Ok((result, false)),
+        // What the user ends has another code.
+        Err(failure) if count > 1 && failure.number() == BROKEN => {
+            Ok((task.broken(session, &failure), true))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Beside the pictures of one paper, and above the folders of several.

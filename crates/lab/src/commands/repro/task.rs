@@ -202,12 +202,7 @@ pub(super) fn tasks(
             Paper::Of(set) => {
                 for one in set.figures.iter().filter(|figure| figures.contains(&figure.name)) {
                     for (kind, repeat) in one.parts(args.world) {
-                        let suffixes = match (one.worlds, kind) {
-                            (Worlds::Both, RunKind::Simulated) => ["", " --world simulated"],
-                            (Worlds::Both, RunKind::Live) => ["-live", " --world live"],
-                            (Worlds::Simulated | Worlds::Live, _) => ["", ""],
-                        };
-                        let work = TaskWork::Set(repeat);
+                        let (suffixes, work) = (suffixes(one.worlds, kind), TaskWork::Set(repeat));
                         add(one.described(), kind, suffixes, &shared_options, work);
                     }
                 }
@@ -215,6 +210,16 @@ pub(super) fn tasks(
         }
     }
     Ok(tasks)
+}
+
+/// What a task of a figure in these worlds has behind the figure's name, in the names of its files
+/// and in its command.
+const fn suffixes(worlds: Worlds, kind: RunKind) -> [&'static str; 2] {
+    match (worlds, kind) {
+        (Worlds::Both, RunKind::Simulated) => ["", " --world simulated"],
+        (Worlds::Both, RunKind::Live) => ["-live", " --world live"],
+        (Worlds::Simulated | Worlds::Live, _) => ["", ""],
+    }
 }
 
 /// The options that a result depends on, and how long its runs take, if its plan says that.
