@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that the given parts of this repository need and that are missing:
 #
-#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings]
+#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings] [browser]
 #
 # The first three are meant if none is named. It says what it installs and why, and it changes
 # nothing else. When nothing is missing it asks dpkg once and is done, so `make test` may call it
@@ -13,7 +13,8 @@
 set -eu
 
 usage() {
-    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings]" >&2
+    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3] [bindings]" \
+        "[browser]" >&2
     exit 2
 }
 
@@ -64,6 +65,7 @@ libns3-dev           | bench ns3            | another network simulator, to comp
 librocksdb-dev       | test bench           | the plug-in's headers; RocksDB's rate limiter, a peer
 python3-venv         | bench                | OR-tools from PyPI, a peer in the table of pShift
 nutcracker           | bench                | the stock proxy of memcached, a peer of paths
+chromium             | browser              | opens the report of experiments, in a test | chromium
 LIST
 }
 
@@ -95,7 +97,10 @@ show() { # lines of package|why, aligned
 
 [ $# -gt 0 ] || set -- test demo bench
 for part in "$@"; do
-    case $part in test | demo | bench | guest | ycsb | verbs | ns3 | bindings) ;; *) usage ;; esac
+    case $part in
+        test | demo | bench | guest | ycsb | verbs | ns3 | bindings | browser) ;;
+        *) usage ;;
+    esac
 done
 
 command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2

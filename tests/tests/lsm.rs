@@ -158,6 +158,30 @@ fn a_run_has_a_controller_of_its_own_under_a_policy_of_the_users() {
 }
 
 #[test]
+fn a_store_and_a_training_job_run_as_their_packages_have_them() {
+    tools::need("db_bench");
+    built::shim();
+    built::tidegate();
+    let bed = Bed::empty();
+    let mut command = bed.tidegate_lab(&["repro", "paio", "table3", "--json"]);
+    command.arg("--directory").arg(bed.subfolder("data")).arg("--out").arg(bed.path("out"));
+    let outcome = process::run(command.current_dir(bed.folder()));
+    let claims: Vec<Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(claims.len(), 2, "{outcome:?}");
+    for claim in claims {
+        if claim["verdict"] == "skipped" {
+            // Programs that a user has built are compared with no package.
+            tools::skipped(claim["reason"].as_str().unwrap());
+            continue;
+        }
+        assert_eq!(claim["verdict"], "reproduced", "{claim:#}");
+        assert_eq!(claim["measured"]["lines_changed"], 0.0, "{claim:#}");
+        assert!(claim["measured"]["files_of_code"].as_u64().unwrap() > 3, "{claim:#}");
+    }
+}
+
+#[test]
 fn what_a_run_with_a_profile_cannot_be_is_refused() {
     let bed = Bed::empty();
     let refused = |options: &[&str], code: i32, wanted: &str| {

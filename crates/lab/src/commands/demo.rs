@@ -137,14 +137,20 @@ pub(crate) struct DemoOptions {
 const DIRECTORY: &str = "/var/tmp";
 
 impl DemoOptions {
+    /// Where files lie.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(|| DIRECTORY.into())
+    }
+
     /// The options of the experiments with RocksDB; `out` is the default.
     pub(super) fn lsm(self, rounds: u16, is_long: bool, out: &str, common: &Common) -> LsmOptions {
         LsmOptions {
             seconds: LsmOptions::seconds(self.seconds, is_long),
             rounds,
-            out: self.out.unwrap_or_else(|| out.into()),
-            directory: self.directory.unwrap_or_else(|| DIRECTORY.into()),
+            out: self.out.clone().unwrap_or_else(|| out.into()),
+            directory: self.directory(),
             json: common.json,
+            is_again: false,
         }
     }
 
@@ -166,8 +172,8 @@ impl DemoOptions {
         Options {
             workload: TenantWorkload::Fio,
             seconds: self.seconds.unwrap_or(seconds),
-            out: self.out.unwrap_or_else(|| out.into()),
-            disk: DiskChoice::Below(self.directory.unwrap_or_else(|| DIRECTORY.into())),
+            out: self.out.clone().unwrap_or_else(|| out.into()),
+            disk: DiskChoice::Below(self.directory()),
             repeats: None,
             no_cgroups: self.no_cgroups,
             plain: self.plain,

@@ -11,14 +11,14 @@ use super::demo::DemoOptions;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
-use crate::experiment::kept::KeptResult;
-use crate::experiment::lsm::{self, LsmMixture, LsmOptions};
+use crate::experiment::kept::{KeptResult, Origin};
+use crate::experiment::lsm::{self, LsmExperiment, LsmOptions};
 use crate::experiment::page::date;
 use crate::experiment::paper::{self, Figure, RunKind, Worlds};
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::training::TenantWorkload;
 use crate::experiment::verdict::{Claim, Verdict};
-use crate::experiment::{self, figure4, figure10, kept, recorded};
+use crate::experiment::{self, figure4, figure10, kept, recorded, table3};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
@@ -40,13 +40,13 @@ use task::{FigureTask, ReproSession};
 /// disturbed by a busy machine; our own hold or fail. With --json each claim is an object with all
 /// that was measured. The exit code is 0 only if our own claims hold, our numbers are those that
 /// are recorded, and each claim that is not reproduced has a recorded reason; 1 if a live run was
-/// disturbed.
+/// disturbed, or one of several figures broke down.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Papers:
   paio    General, Portable I/O Optimizations With Minor Application Modifications (FAST 2022);
-          some ten minutes, of which figure 4 takes a few seconds, and figures 5 to 7 (RocksDB) two
-          minutes each
+          some fifteen minutes, of which figure 4 and table 3 take a few seconds, figures 5 to 7
+          (RocksDB) over two minutes each, and figures 8 and 9 one and a half
   pshift  Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation
           (MSST 2019); some five minutes
   dsfq    Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007); some two
@@ -58,15 +58,17 @@ Papers:
 
 All figures, and a page with them, repro.html, go to the directory --out. A result that is there,
 of the same program, machine and options, is shown again and not repeated, unless a claim was
-skipped or disturbed: a command that was interrupted goes on where it was. --no-cgroups, --plain
-and --workload are for figure 10 of paio, --rounds for figures 5 to 7, --seconds and --directory for
-these four, and so is --long, of figure 10 with training jobs.
+skipped or disturbed: a command that was interrupted goes on where it was, and in figures 5 to 9 of
+paio with the run that it was at. --no-cgroups, --plain and --workload are for figure 10 of paio,
+--rounds for figures 5 to 9, --seconds and --directory for all of these, and so is --long, of figure
+10 with training jobs. Figure 9 makes a disk in memory, and has no use for --directory.
 
 Examples:
   tidegate-lab repro list
   tidegate-lab repro paio 10 --seconds 120 --out /tmp/figure10
   tidegate-lab repro paio 10 --workload torch
   tidegate-lab repro paio 5 --rounds 3
+  tidegate-lab repro paio 8 9 table3
   tidegate-lab repro dsfq 9 12 burst
   tidegate-lab repro e2e 12 --seed 2
   tidegate-lab repro haechi 9 --world live
@@ -100,12 +102,12 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     again: bool,
 
-    /// How often each system runs of figures 5 to 7 of paio; the median counts
+    /// How often each system runs of figures 5 to 9 of paio; the median counts
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_ROUNDS", hide_env_values = true)]
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// The paper's times for figures 5 to 7 of paio, where each run of a system takes 20 minutes,
+    /// The paper's times for figures 5 to 9 of paio, where each run of a system takes 20 minutes,
     /// and for training jobs of figure 10, where a set-up takes 52 and static limits twice as long
     #[arg(long, env = "TIDEGATE_LONG", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "seconds")]
@@ -132,33 +134,65 @@ const PAPERS: [Paper; 5] =
     [Paper::Paio, Paper::Of(&PSHIFT), Paper::Of(&DSFQ), Paper::Of(&E2E), Paper::Of(&HAECHI)];
 
 /// Repeats and prints a figure of PAIO, and returns its claims, its text and its pictures.
-type Paio = fn(&Args, DemoOptions, &Common) -> Result<PaioResult, Failure>;
+type Paio = fn(&PaioRequest<'_>) -> Result<PaioResult, Failure>;
 
 type PaioResult = (Vec<Claim>, String, Vec<String>);
 
-const PAIO: [Figure<Paio>; 5] = [
+/// A figure of PAIO that is to be repeated.
+struct PaioRequest<'a> {
+    args: &'a Args,
+    /// The options, with the folder of the paper.
+    wanted: DemoOptions,
+    common: &'a Common,
+    origin: &'a Origin,
+    /// How far the command is.
+    progress: &'a str,
+}
+
+impl PaioRequest<'_> {
+    fn lsm(&self, experiment: LsmExperiment) -> Result<PaioResult, Failure> {
+        let options = self.args.lsm(self.wanted.clone(), self.common);
+        lsm::run(experiment, &options, self.origin, self.progress)
+    }
+
+    fn four_tenants(&self) -> Result<PaioResult, Failure> {
+        let options = self.args.four_tenants(self.wanted.clone(), self.common);
+        let outcome = experiment::run(&options)?;
+        let (text, pictures) = (outcome.description(Paint::none()), outcome.pictures().to_vec());
+        Ok((figure10::claims(&outcome), text, pictures))
+    }
+}
+
+const PAIO: [Figure<Paio>; 8] = [
     Figure::new(
         "4",
         "what a stage costs, by request size and number of channels",
         Worlds::Live,
-        |_, _, common| figure4::run(!common.json).map(|(claims, text)| (claims, text, Vec::new())),
+        |request| figure4::run(!request.common.json),
     ),
     Figure::new(
         "5",
         "RocksDB's latency while it flushes and compacts; half of the operations read",
         Worlds::Live,
-        |args, wanted, common| lsm::run(LsmMixture::Half, &args.lsm(wanted, common)),
+        |request| request.lsm(LsmExperiment::FIGURE_5),
     ),
-    Figure::new("6", "the same; nine of ten read", Worlds::Live, |args, wanted, common| {
-        lsm::run(LsmMixture::ReadHeavy, &args.lsm(wanted, common))
+    Figure::new("6", "the same; nine of ten read", Worlds::Live, |request| {
+        request.lsm(LsmExperiment::FIGURE_6)
     }),
-    Figure::new("7", "the same; nine of ten write", Worlds::Live, |args, wanted, common| {
-        lsm::run(LsmMixture::WriteHeavy, &args.lsm(wanted, common))
+    Figure::new("7", "the same; nine of ten write", Worlds::Live, |request| {
+        request.lsm(LsmExperiment::FIGURE_7)
     }),
-    Figure::new("10", "four tenants share a disk", Worlds::Live, |args, wanted, common| {
-        let outcome = experiment::run(&args.four_tenants(wanted, common))?;
-        let (text, pictures) = (outcome.description(Paint::none()), outcome.pictures().to_vec());
-        Ok((figure10::claims(&outcome), text, pictures))
+    Figure::new("8", "the same as 5, on a disk without a limit", Worlds::Live, |request| {
+        request.lsm(LsmExperiment::FIGURE_8)
+    }),
+    Figure::new("9", "the same, on a fast disk in memory", Worlds::Live, |request| {
+        request.lsm(LsmExperiment::FIGURE_9)
+    }),
+    Figure::new("10", "four tenants share a disk", Worlds::Live, |request| request.four_tenants()),
+    Figure::new("table3", "lines that are changed of programs", Worlds::Live, |request| {
+        let is_printed = !request.common.json;
+        let (claims, text) = table3::run(&request.wanted.directory(), is_printed)?;
+        Ok((claims, text, Vec::new()))
     }),
 ];
 
@@ -172,9 +206,10 @@ impl Args {
         }
     }
 
-    /// The options of figures 5 to 7 of PAIO.
+    /// The options of figures 5 to 9 of PAIO.
     fn lsm(&self, wanted: DemoOptions, common: &Common) -> LsmOptions {
-        wanted.lsm(self.rounds, self.long, "out/repro-paio", common)
+        let options = wanted.lsm(self.rounds, self.long, "out/repro-paio", common);
+        LsmOptions { is_again: self.again, ..options }
     }
 }
 
@@ -265,6 +300,9 @@ fn of_paper(paper: Paper, wanted: &[&str], world: Option<RunKind>) -> Result<Cho
     Ok(chosen)
 }
 
+/// The exit code of failures that are of one figure alone.
+const BROKEN: u8 = 1;
+
 /// Long enough that the measured time exceeds the settling time.
 const SECONDS: u64 = 60;
 
@@ -283,7 +321,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         output::print(&tallies.table().render(Paint::stdout(), usize::MAX))?;
     }
     // The lines have the reason.
-    match (tallies.is_bad, tallies.is_disturbed) {
+    match (tallies.is_bad, tallies.is_disturbed || tallies.is_broken) {
         (true, _) => Err(Failure::silent(Code::Missed)),
         (false, true) => Err(Failure::silent(Code::Failure)),
         (false, false) => Ok(ExitCode::SUCCESS),
@@ -305,7 +343,7 @@ fn repeat(
     let time = |(task, earlier): (&FigureTask, &Option<KeptResult>)| match earlier {
         Some(result) if is_kept(task, result) => TaskTime::Kept,
         Some(result) => TaskTime::Earlier(result.seconds),
-        None => TaskTime::Unknown,
+        None => task.planned_seconds.map_or(TaskTime::Unknown, TaskTime::Planned),
     };
     let mut times: Vec<TaskTime> = tasks.iter().zip(&earlier).map(time).collect();
     let (mut session, mut tallies) = (ReproSession::new(args, common), Tallies::default());
@@ -324,8 +362,11 @@ fn repeat(
                 let name = format!("{} {}", task.paper, task.name);
                 let progress = progress::progress(&name, index, &times);
                 announce(&progress, tasks.len(), common);
-                let result = task.run(&mut session, &progress)?;
-                times[index] = TaskTime::Done(result.seconds);
+                let (result, is_broken) = run_task(task, &mut session, &progress, tasks.len())?;
+                // The time until it broke down says nothing of the others'.
+                times[index] =
+                    if is_broken { times[index] } else { TaskTime::Done(result.seconds) };
+                tallies.is_broken |= is_broken;
                 result
             }
         };
@@ -347,6 +388,26 @@ fn repeat(
         output::print(&format!("Report: {}\n", report_path.display()))?;
     }
     Ok(tallies)
+}
+
+/// Runs one of `count` tasks, and says whether it broke down: the others may work.
+///
+/// # Errors
+/// If it breaks down alone, or the user ends the command.
+fn run_task(
+    task: &FigureTask,
+    session: &mut ReproSession<'_>,
+    progress: &str,
+    count: usize,
+) -> Result<(KeptResult, bool), Failure> {
+    match task.run(session, progress) {
+        Ok(result) => Ok((result, false)),
+        // What the user ends has another code.
+        Err(failure) if count > 1 && failure.number() == BROKEN => {
+            Ok((task.broken(session, &failure), true))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Beside the pictures of one paper, and above the folders of several.
@@ -387,6 +448,8 @@ struct Tallies {
     verdicts: BTreeMap<&'static str, BTreeMap<&'static str, usize>>,
     is_bad: bool,
     is_disturbed: bool,
+    /// A figure broke down.
+    is_broken: bool,
 }
 
 impl Tallies {
@@ -427,7 +490,7 @@ mod tests {
     #[test]
     fn figures_are_chosen_once_and_in_order() {
         let one = |words: &str| chosen(words, None).unwrap().remove(0).1;
-        assert_eq!(one("paio"), "4 5 6 7 10");
+        assert_eq!(one("paio"), "4 5 6 7 8 9 10 table3");
         assert_eq!(one("pshift 10 8 3 8"), "3 8 10");
         assert_eq!(one("dsfq burst 9"), "9 burst");
         let refused = chosen("pshift 3 11", None).unwrap_err();
@@ -438,7 +501,7 @@ mod tests {
         assert!(live("dsfq 10").unwrap_err().ends_with("repeated in this world"));
         assert_eq!(live("dsfq").unwrap()[0].1, "8 9 11 12");
         assert_eq!(live("pshift").unwrap()[0].1, "5 6 7 8 9 10");
-        assert_eq!(live("paio").unwrap()[0].1, "4 5 6 7 10");
+        assert_eq!(live("paio").unwrap()[0].1, "4 5 6 7 8 9 10 table3");
         let simulated = |words| chosen(words, Some(RunKind::Simulated));
         assert_eq!(simulated("pshift").unwrap()[0].1, "3 4 8 9 10");
         assert!(simulated("pshift 8 5").unwrap_err().contains("figure 5 of pshift"));

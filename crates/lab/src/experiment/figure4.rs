@@ -19,6 +19,7 @@ use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::pace::{Pace, thread_name};
 use super::paper::{ClaimSource, LIVE};
+use super::plot::{Panel, Series, draw};
 use super::verdict::{Check, Claim, at_least, at_most};
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
@@ -99,11 +100,12 @@ struct Profile {
     whole: f64,
 }
 
-/// Measures and judges; returns the claims and the tables. They are printed if they are to be.
+/// Measures and judges; returns the claims, the tables and the picture. Tables are printed if they
+/// are to be.
 ///
 /// # Errors
 /// If no stage can be made, or standard output cannot be written.
-pub(crate) fn run(is_printed: bool) -> Result<(Vec<Claim>, String), Failure> {
+pub(crate) fn run(is_printed: bool) -> Result<(Vec<Claim>, String, Vec<String>), Failure> {
     let clock = Clock::start();
     let counts = counts();
     let stages = Stages::new(*counts.last().unwrap_or(&1))?;
@@ -114,7 +116,21 @@ pub(crate) fn run(is_printed: bool) -> Result<(Vec<Claim>, String), Failure> {
     }
     let seconds = clock.now().0 as f64 / Span::SECOND.0 as f64;
     let claims = claims(&cells, &counts, profile, seconds);
-    Ok((claims, formatted(&cells, &counts, profile, Paint::none())))
+    let text = formatted(&cells, &counts, profile, Paint::none());
+    Ok((claims, text, vec![picture(&cells)]))
+}
+
+/// A panel for each kind of request, with a line for each size.
+fn picture(cells: &[Figure4Cell]) -> String {
+    let panels = RequestKind::ALL.map(|way| {
+        let line = |bytes: u64| {
+            let own = cells.iter().filter(|cell| (cell.way, cell.bytes) == (way, bytes));
+            let points = own.map(|cell| (cell.channels as f64, cell.per_second / 1e6));
+            Series::line(amounts::bytes(bytes), points.collect())
+        };
+        Panel::new(way.title(), ["channels", "million requests per second"], SIZES.map(line))
+    });
+    draw("What a stage decides in a second, by channels and size of a request", &panels)
 }
 
 /// One channel, two, four and so on, up to twice as many as there are processors.
@@ -445,6 +461,10 @@ mod tests {
             "{formatted}"
         );
         assert_eq!(formatted.lines().filter(|line| line.contains("4.00")).count(), 12);
+        let picture = picture(&cells);
+        let shown = ["metadata", "content", "encrypted", "128 KiB"];
+        assert!(shown.iter().all(|text| picture.contains(text)), "{picture}");
+        assert!(!picture.contains("NaN"));
     }
 
     #[test]

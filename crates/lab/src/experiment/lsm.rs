@@ -1,21 +1,23 @@
-//! PAIO §9.2, figures 5 to 7: the tail latency of RocksDB, whose flushes and compactions have the
+//! PAIO §9.2, figures 5 to 9: the tail latency of RocksDB, whose flushes and compactions have the
 //! disk that its clients want.
 //!
 //! Eight threads read and write keys in peaks and valleys, on the distribution's RocksDB, without a
-//! change of it. Four systems run by turns on copies of one store, each in a control group whose
-//! reads and whose writes the kernel limits: RocksDB alone, with each of its own two limiters, and
-//! under `tidegate run --profile lsm`.
+//! change of it. Systems run by turns on copies of one store: RocksDB alone, with each of its own
+//! two limiters, under `tidegate run` with SILK's rules, and under `tidegate run --profile lsm`. In
+//! figures 5 to 7 they are in a control group whose reads and whose writes the kernel limits.
+//! Figures 8 and 9 have a disk without a limit, and no limiter of RocksDB.
 //!
 //! ```text
-//!   plan ──▶ live ──▶ score ──▶ claims, table, picture
+//!   plan ──▶ live ──▶ score ──▶ evidence ──▶ claims, unlimited; table, picture
 //!             │
 //!             ▼
 //!        tidegate-lab lsm-load (crate::lsm): a line for each second
 //! ```
 //!
-//! Three things differ from the paper. Operations are due at times of their own and their latency
+//! Four things differ from the paper. Operations are due at times of their own and their latency
 //! counts from then, where the paper's clients wait for replies first. Rates are a quarter of the
-//! paper's, and times shorter. SILK is not measured.
+//! paper's, and times shorter. SILK's rules run without its preemption, which is a change of the
+//! store. A disk in memory stands for the paper's NVMe device.
 
 use std::path::PathBuf;
 
@@ -26,22 +28,27 @@ use tidegate_console::output::{self, Paint};
 use tidegate_console::table::{Cell, Table};
 use tidegate_model::{Span, Time};
 
-use super::kept;
+use super::kept::{self, Origin};
 use super::paper::{FigureContext, tenths, timed};
 use super::plot::{Panel, Series, draw};
 use super::verdict::Claim;
 
 mod claims;
+mod evidence;
+mod kept_runs;
 mod live;
 mod plan;
+mod runs;
 mod score;
+mod unlimited;
 
-use claims::{LsmEvidence, LsmOutcome};
-use live::LsmSystemRuns;
-use plan::{LsmPlan, PAPER_SECONDS};
+use evidence::{LsmEvidence, LsmOutcome};
+use kept_runs::KeptRuns;
+use plan::{LsmDisk, LsmPlan, PAPER_SECONDS};
+use runs::{LsmRun, LsmSystemRuns};
 use score::LsmScore;
 
-pub(crate) use plan::LsmMixture;
+pub(crate) use plan::LsmExperiment;
 
 /// How long a run of one system takes, if the user wants no other time.
 const SECONDS: u64 = 24;
@@ -55,9 +62,11 @@ pub(crate) struct LsmOptions {
     pub(crate) rounds: u16,
     /// Where the picture and the samples go.
     pub(crate) out: PathBuf,
-    /// Where stores lie.
+    /// Where stores lie, unless their disk is one in memory.
     pub(crate) directory: PathBuf,
     pub(crate) json: bool,
+    /// Runs of an earlier command are made again.
+    pub(crate) is_again: bool,
 }
 
 impl LsmOptions {
@@ -66,37 +75,58 @@ impl LsmOptions {
         if is_long { PAPER_SECONDS } else { wanted.unwrap_or(SECONDS) }
     }
 
-    /// The options that the numbers depend on, as they are written.
-    pub(crate) fn words(&self) -> String {
+    /// How long all runs of an experiment take, in seconds.
+    pub(crate) fn planned_seconds(&self, experiment: LsmExperiment) -> u64 {
+        self.seconds * u64::from(self.rounds) * experiment.systems().len() as u64
+    }
+
+    /// The options that the numbers of an experiment depend on, as they are written.
+    pub(crate) fn words(&self, experiment: LsmExperiment) -> String {
         let Self { seconds, rounds, directory, .. } = self;
-        let directory = output::shell_word(&directory.to_string_lossy());
-        format!(" --seconds {seconds} --rounds {rounds} --directory {directory}")
+        let rest = match experiment.disk {
+            LsmDisk::InMemory => String::new(),
+            LsmDisk::Limited | LsmDisk::Real => {
+                format!(" --directory {}", output::shell_word(&directory.to_string_lossy()))
+            }
+        };
+        format!(" --seconds {seconds} --rounds {rounds}{rest}")
     }
 }
 
-/// Runs and judges a figure, and prints its table. Returns its claims, table and pictures.
+/// Runs and judges a figure, and prints its table. Returns its claims, table and pictures. Runs
+/// that an earlier command of the same `origin` has made are not made again. `progress` is how far
+/// the command is.
 ///
 /// # Errors
 /// If something breaks, or the user ends the command.
 pub(crate) fn run(
-    mixture: LsmMixture,
+    experiment: LsmExperiment,
     options: &LsmOptions,
+    origin: &Origin,
+    progress: &str,
 ) -> Result<(Vec<Claim>, String, Vec<String>), Failure> {
     let context = FigureContext {
         interrupt: Interrupt::listen()?,
-        progress: format!("paio {}", mixture.figure()),
+        progress: progress.to_owned(),
         is_watched: !options.json && std::io::IsTerminal::is_terminal(&std::io::stderr()),
         periods: None,
         seed: None,
     };
-    let plan = LsmPlan::new(mixture, options.seconds);
-    let (outcome, seconds) = timed(|| live::run(&plan, options, &context));
+    let mut plan = LsmPlan::new(experiment, options.seconds);
+    let name = format!("figure-{}", experiment.figure);
+    let kept_path = options.out.join(format!("{name}-runs.json"));
+    let mut kept = KeptRuns::read(kept_path, origin, !options.is_again);
+    let (outcome, seconds) = timed(|| live::run(&mut plan, options, &context, &mut kept));
     let outcome: LsmOutcome = outcome?;
+    kept.remove();
     context.clear();
-    let claims = LsmEvidence { plan: &plan, outcome: &outcome, seconds }.claims();
+    let evidence = LsmEvidence { plan: &plan, outcome: &outcome, seconds };
+    let claims = match plan.limit {
+        Some(_) => evidence.limited_claims(),
+        None => evidence.unlimited_claims(),
+    };
     let Ok(all) = outcome else { return Ok((claims, String::new(), Vec::new())) };
     let (table, picture) = (table(&plan, &all), picture(&plan, &all));
-    let name = format!("figure-{}", mixture.figure());
     kept::replace(&options.out.join(format!("{name}.svg")), picture.as_bytes())?;
     let samples = samples(&all)?;
     kept::replace(&options.out.join(format!("{name}-samples.json")), &samples)?;
@@ -108,8 +138,8 @@ pub(crate) fn run(
 
 /// Every second of every run.
 fn samples(all: &[LsmSystemRuns]) -> Result<Vec<u8>, Failure> {
-    let run = |run: &live::LsmRun| {
-        let live::LsmRun { seconds, totals, channels, .. } = run;
+    let run = |run: &LsmRun| {
+        let LsmRun { seconds, totals, channels, .. } = run;
         json!({ "seconds": seconds, "totals": totals, "channels": channels })
     };
     let system = |one: &LsmSystemRuns| {
@@ -129,6 +159,7 @@ fn table(plan: &LsmPlan, all: &[LsmSystemRuns]) -> Table {
         "P99 MEDIAN, MS",
         "NINE OF TEN",
         "HIGHEST",
+        "VARIABILITY",
         "READ, MIB/S",
         "WRITTEN",
     ]);
@@ -142,6 +173,7 @@ fn table(plan: &LsmPlan, all: &[LsmSystemRuns]) -> Table {
                 tenths(score.median_ms),
                 tenths(score.high_ms),
                 tenths(score.highest_ms),
+                tenths(score.deviation_ms),
                 tenths(score.read_bytes / f64::from(1 << 20)),
                 tenths(score.written_bytes / f64::from(1 << 20)),
             ];
@@ -176,8 +208,13 @@ fn picture(plan: &LsmPlan, all: &[LsmSystemRuns]) -> String {
         Panel::new("Throughput", ["seconds", "operations per second"], throughput),
         Panel::new("99th percentile of latency", ["seconds", "ms"], latency),
     ];
-    let reads = plan.mixture.read_percent();
-    draw(&format!("RocksDB with {reads} % reads: throughput and latency over time"), &panels)
+    let reads = plan.experiment.mixture.read_percent();
+    let disk = match plan.experiment.disk {
+        LsmDisk::Limited => "",
+        LsmDisk::Real => " on the whole disk",
+        LsmDisk::InMemory => " on a disk in memory",
+    };
+    draw(&format!("RocksDB with {reads} % reads{disk}: throughput and latency over time"), &panels)
 }
 
 #[cfg(test)]
@@ -187,7 +224,7 @@ mod tests {
 
     #[test]
     fn each_run_has_a_row_and_each_system_a_line() {
-        let plan = LsmPlan::new(LsmMixture::Half, 24);
+        let plan = LsmPlan::new(LsmExperiment::FIGURE_5, 24);
         let runs = |system, runs: usize| {
             let runs = Ok(vec![run(&[(100, 2_000); 24]); runs]);
             LsmSystemRuns { system, runs }
@@ -205,5 +242,26 @@ mod tests {
         let samples = samples(&all).unwrap();
         let samples: serde_json::Value = serde_json::from_slice(&samples).unwrap();
         assert_eq!(samples[0]["runs"][1]["seconds"][23]["p99_us"], 2_000);
+    }
+
+    #[test]
+    fn numbers_depend_on_the_directory_unless_the_disk_is_in_memory() {
+        let options = LsmOptions {
+            seconds: 24,
+            rounds: 2,
+            out: "out".into(),
+            directory: "/a disk".into(),
+            json: false,
+            is_again: false,
+        };
+        let words = |experiment| options.words(experiment);
+        assert_eq!(
+            words(LsmExperiment::FIGURE_8),
+            " --seconds 24 --rounds 2 --directory '/a disk'"
+        );
+        assert_eq!(words(LsmExperiment::FIGURE_9), " --seconds 24 --rounds 2");
+        let planned = |experiment| options.planned_seconds(experiment);
+        assert_eq!(planned(LsmExperiment::FIGURE_5), 2 * 5 * 24);
+        assert_eq!(planned(LsmExperiment::FIGURE_9), 2 * 3 * 24);
     }
 }

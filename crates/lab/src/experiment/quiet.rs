@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::{getpriority_process, setpriority_process};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tidegate_console::clock::Clock;
 use tidegate_model::{Span, Time};
@@ -51,7 +52,7 @@ impl ThreadWaits {
 }
 
 /// Waits for a processor that others had, second by second.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quiet {
     waits: Vec<Span>,
 }

@@ -7,6 +7,7 @@ mod command;
 mod help;
 mod load;
 mod lsm;
+mod report;
 mod repro;
 mod sim;
 mod sim_wrong;

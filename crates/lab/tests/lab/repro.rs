@@ -184,6 +184,32 @@ fn the_report_holds_every_verdict_and_results_that_are_there_are_not_made_again(
     assert!(!run(&["--again"])[0].contains("MARKED"));
 }
 
+#[test]
+fn a_figure_that_breaks_down_is_no_end_of_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let mut command = tidegate_lab(directory.path());
+        // There is no fio then, nor any other program.
+        command.env("PATH", directory.path()).args(["repro", "paio", "10"]).args(words);
+        let output = command.args(["--out", "out"]).output().unwrap();
+        let [text, log] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+        (output.status.code(), text, log)
+    };
+    let (code, text, log) = run(&["dsfq", "burst"]);
+    assert_eq!(code, Some(1), "{text}{log}");
+    assert!(text.contains("skipped        paio 10: four tenants share a disk\n"), "{text}");
+    assert!(text.contains("cannot start fio"), "{text}");
+    assert!(text.contains("1 holds, 2 reproduced"), "the other figure is there: {text}");
+    let page = std::fs::read_to_string(directory.path().join("out/repro.html")).unwrap();
+    assert!(page.contains("cannot start fio") && page.contains("dsfq burst"), "{page}");
+    let kept = |name: &str| directory.path().join("out").join(name).exists();
+    assert!(!kept("paio/figure-10.json") && kept("dsfq/figure-burst.json"));
+    // Alone it is the failure of the command.
+    let (code, text, log) = run(&[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(log.contains("cannot start fio"), "{log}");
+}
+
 /// How fast this machine is and what else it does says nothing here: what is claimed is judged, and
 /// the verdict is whatever it is.
 #[test]

@@ -81,7 +81,9 @@ fn add(page: &mut HtmlPage, section: &Section<'_>) {
     page.add(Html::element("ol", "claims", claims));
     if !result.text.is_empty() {
         let table = Html::element("pre", "", result.text.as_str());
-        page.add(Html::details("The printed table", table));
+        // A table of the paper has no picture, and is what readers come for.
+        let is_all = result.pictures.is_empty();
+        page.add(if is_all { table } else { Html::details("The printed table", table) });
     }
     let Origin { program, machine, command } = &result.origin;
     let release = program.split(' ').next().unwrap_or_default();

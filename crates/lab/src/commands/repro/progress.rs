@@ -11,6 +11,8 @@ pub(super) enum TaskTime {
     Earlier(f64),
     /// This command took so many seconds.
     Done(f64),
+    /// Its plan takes so many seconds, which says nothing of other tasks.
+    Planned(f64),
     Unknown,
 }
 
@@ -27,13 +29,17 @@ pub(super) fn progress(name: &str, next: usize, times: &[TaskTime]) -> String {
 }
 
 /// The seconds from the task `next` on. A task without a time of its own takes the mean of those
-/// that have one; without any nothing is known.
+/// that were measured; without any nothing is known.
 fn left(next: usize, times: &[TaskTime]) -> Option<f64> {
-    let own = |time: &TaskTime| match *time {
+    let measured = |time: &TaskTime| match *time {
         TaskTime::Earlier(seconds) | TaskTime::Done(seconds) => Some(seconds),
-        TaskTime::Kept | TaskTime::Unknown => None,
+        TaskTime::Kept | TaskTime::Planned(_) | TaskTime::Unknown => None,
     };
-    let known: Vec<f64> = times.iter().filter_map(own).collect();
+    let own = |time: &TaskTime| match *time {
+        TaskTime::Planned(seconds) => Some(seconds),
+        _ => measured(time),
+    };
+    let known: Vec<f64> = times.iter().filter_map(measured).collect();
     let mean = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
     let rest = times[next..].iter().filter(|time| **time != TaskTime::Kept);
     rest.map(|time| own(time).or(mean)).sum()
@@ -42,7 +48,7 @@ fn left(next: usize, times: &[TaskTime]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TaskTime::{Done, Earlier, Kept, Unknown};
+    use TaskTime::{Done, Earlier, Kept, Planned, Unknown};
 
     #[test]
     fn the_time_left_is_that_of_earlier_runs_and_else_the_mean() {
@@ -51,6 +57,9 @@ mod tests {
         assert_eq!(left(2, &times), Some(31.0 + 60.0 + 31.0));
         assert_eq!(progress("e2e 8", 2, &times), "e2e 8 (3 of 5, about 2 min 2 s left)");
         assert_eq!(left(4, &times), Some(31.0));
+        assert_eq!(left(0, &[Planned(60.0), Planned(9.0)]), Some(69.0));
+        assert_eq!(left(1, &[Done(2.0), Planned(60.0), Unknown]), Some(62.0));
+        assert_eq!(left(0, &[Planned(60.0), Unknown]), None);
         assert_eq!(progress("e2e 9", 1, &[Earlier(9.0), Kept]), "e2e 9 (2 of 2, about 1 s left)");
     }
 }

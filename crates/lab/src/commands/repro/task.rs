@@ -4,10 +4,12 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-use super::{Args, Chosen, PAIO, Paio, Paper, SECONDS};
+use super::{Args, Chosen, DemoOptions, PAIO, Paio, PaioRequest, Paper, SECONDS};
 use crate::experiment::kept::{self, KeptResult, Origin};
-use crate::experiment::paper::{FigureContext, Run, RunKind, Worlds};
+use crate::experiment::lsm::LsmExperiment;
+use crate::experiment::paper::{Figure, FigureContext, Run, RunKind, Worlds};
 use crate::experiment::training::TenantWorkload;
+use crate::experiment::verdict::Claim;
 use tidegate_console::clock::{Clock, unix_ms};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -24,6 +26,10 @@ pub(super) struct FigureTask {
     pub(super) origin: Origin,
     /// Where its files go.
     pub(super) out: PathBuf,
+    /// How long its runs take, if its plan says that.
+    pub(super) planned_seconds: Option<f64>,
+    /// The claim in the place of all others, where nothing can be measured.
+    unmeasured: Claim,
     work: TaskWork,
 }
 
@@ -97,7 +103,9 @@ impl FigureTask {
             TaskWork::Paio(repeat) => {
                 let mut wanted = session.args.wanted.clone();
                 wanted.out = Some(self.out.clone());
-                let (claims, text, pictures) = repeat(session.args, wanted, session.common)?;
+                let (args, common, origin) = (session.args, session.common, &self.origin);
+                let request = PaioRequest { args, wanted, common, origin, progress };
+                let (claims, text, pictures) = repeat(&request)?;
                 result.set_claims(claims);
                 (result.text, result.pictures) = (text, pictures);
             }
@@ -121,6 +129,15 @@ impl FigureTask {
         Ok(result)
     }
 
+    /// The result where the figure broke down. It is kept nowhere, so the next command tries again.
+    pub(super) fn broken(&self, session: &ReproSession<'_>, failure: &Failure) -> KeptResult {
+        let (origin, commit) = (self.origin.clone(), session.commit.clone());
+        let mut result = KeptResult::new(origin, commit, unix_ms());
+        let why = failure.to_line();
+        result.set_claims(vec![self.unmeasured.clone().skipped(Some(why.as_str()))]);
+        result
+    }
+
     /// Prints the table below the name of the figure and its picture.
     pub(super) fn print(&self, table: &str) -> Result<(), Failure> {
         let path = match &self.work {
@@ -141,52 +158,94 @@ pub(super) fn tasks(
     common: &Common,
 ) -> Result<Vec<FigureTask>, Failure> {
     let (here, mut tasks) = (Origin::here()?, Vec::new());
-    let options = options(args);
+    let shared_options = (options(args), None);
     for Chosen { paper, figures, .. } in chosen {
         let mut wanted = args.wanted.clone();
         if chosen.len() > 1 {
             wanted.out = wanted.out.map(|out| out.join(paper.name()));
         }
-        let paper_name = paper.name();
-        let shared = wanted.clone().options(SECONDS, &format!("out/repro-{paper_name}"), common);
-        let mut add = |figure: &str, suffix, about, world: &str, options: &str, work| {
-            let command = format!("tidegate-lab repro {paper_name} {figure}{world}{options}");
-            let (name, out) = (format!("{figure}{suffix}"), shared.out.clone());
-            let origin = Origin { command, ..here.clone() };
-            tasks.push(FigureTask { paper: paper_name, name, about, origin, out, work });
-        };
+        let name = paper.name();
+        let shared = wanted.clone().options(SECONDS, &format!("out/repro-{name}"), common);
+        let mut add =
+            |figure: Figure<()>, kind, suffixes: [&str; 2], options: &TaskOptions, work| {
+                let ((words, planned_seconds), paper) = (options.clone(), name);
+                let unmeasured = figure.skipped(paper, kind);
+                let (Figure { name, about, .. }, [suffix, world]) = (figure, suffixes);
+                let command = format!("tidegate-lab repro {paper} {name}{world}{words}");
+                let (name, out) = (format!("{name}{suffix}"), shared.out.clone());
+                let origin = Origin { command, ..here.clone() };
+                tasks.push(FigureTask {
+                    paper,
+                    name,
+                    about,
+                    origin,
+                    out,
+                    planned_seconds,
+                    unmeasured,
+                    work,
+                });
+            };
         match paper {
             Paper::Paio => {
                 for one in PAIO.iter().filter(|figure| figures.contains(&figure.name)) {
-                    let options = match one.name {
-                        "10" => args.four_tenants(wanted.clone(), common).words(),
-                        "5" | "6" | "7" => args.lsm(wanted.clone(), common).words(),
-                        _ => String::new(),
-                    };
+                    let options = options_of_paio(one.name, args, &wanted, common);
                     let suffix = match (one.name, args.workload) {
                         ("10", TenantWorkload::Torch) => "-torch",
                         _ => "",
                     };
-                    for (_, repeat) in one.parts(args.world) {
-                        add(one.name, suffix, one.about, "", &options, TaskWork::Paio(repeat));
+                    for (kind, repeat) in one.parts(args.world) {
+                        let work = TaskWork::Paio(repeat);
+                        add(one.described(), kind, [suffix, ""], &options, work);
                     }
                 }
             }
             Paper::Of(set) => {
                 for one in set.figures.iter().filter(|figure| figures.contains(&figure.name)) {
-                    for (world, repeat) in one.parts(args.world) {
-                        let (suffix, world) = match (one.worlds, world) {
-                            (Worlds::Both, RunKind::Simulated) => ("", " --world simulated"),
-                            (Worlds::Both, RunKind::Live) => ("-live", " --world live"),
-                            (Worlds::Simulated | Worlds::Live, _) => ("", ""),
-                        };
-                        add(one.name, suffix, one.about, world, &options, TaskWork::Set(repeat));
+                    for (kind, repeat) in one.parts(args.world) {
+                        let (suffixes, work) = (suffixes(one.worlds, kind), TaskWork::Set(repeat));
+                        add(one.described(), kind, suffixes, &shared_options, work);
                     }
                 }
             }
         }
     }
     Ok(tasks)
+}
+
+/// What a task of a figure in these worlds has behind the figure's name, in the names of its files
+/// and in its command.
+const fn suffixes(worlds: Worlds, kind: RunKind) -> [&'static str; 2] {
+    match (worlds, kind) {
+        (Worlds::Both, RunKind::Simulated) => ["", " --world simulated"],
+        (Worlds::Both, RunKind::Live) => ["-live", " --world live"],
+        (Worlds::Simulated | Worlds::Live, _) => ["", ""],
+    }
+}
+
+/// The options that a result depends on, and how long its runs take, if its plan says that.
+type TaskOptions = (String, Option<f64>);
+
+/// Those of a figure of PAIO.
+fn options_of_paio(
+    figure: &str,
+    args: &Args,
+    wanted: &DemoOptions,
+    common: &Common,
+) -> TaskOptions {
+    match (figure, LsmExperiment::find(figure)) {
+        ("10", _) => (args.four_tenants(wanted.clone(), common).words(), None),
+        (_, Some(experiment)) => {
+            let options = args.lsm(wanted.clone(), common);
+            let planned_seconds = options.planned_seconds(experiment) as f64;
+            (options.words(experiment), Some(planned_seconds))
+        }
+        ("table3", _) => {
+            let directory = wanted.directory();
+            let directory = output::shell_word(&directory.to_string_lossy());
+            (format!(" --directory {directory}"), None)
+        }
+        (_, None) => (String::new(), None),
+    }
 }
 
 /// The options that a result depends on.
@@ -204,9 +263,19 @@ pub(super) mod tests {
     /// Figure 9 of dsfq, which cannot be run.
     pub(in crate::commands::repro) fn task() -> FigureTask {
         let origin = result("tidegate-lab repro dsfq 9").origin;
-        let work = TaskWork::Paio(|_, _, _| Err(Failure::new(Code::Failure, "not here")));
+        let work = TaskWork::Paio(|_| Err(Failure::new(Code::Failure, "not here")));
         let (name, about) = ("9".into(), "equal totals");
-        FigureTask { paper: "dsfq", name, about, origin, out: PathBuf::new(), work }
+        let unmeasured = Figure::new("9", about, Worlds::Both, ());
+        FigureTask {
+            paper: "dsfq",
+            name,
+            about,
+            origin,
+            out: PathBuf::new(),
+            planned_seconds: None,
+            unmeasured: unmeasured.skipped("dsfq", RunKind::Simulated),
+            work,
+        }
     }
 
     /// The commands that repeat what a command line chooses, each by itself.
@@ -271,13 +340,17 @@ pub(super) mod tests {
                 lsm(5, "seconds 24 --rounds 1 --directory /var/tmp"),
                 lsm(6, "seconds 24 --rounds 1 --directory /var/tmp"),
                 lsm(7, "seconds 24 --rounds 1 --directory /var/tmp"),
+                lsm(8, "seconds 24 --rounds 1 --directory /var/tmp"),
+                lsm(9, "seconds 24 --rounds 1"),
                 format!("tidegate-lab repro paio 10 {demo}"),
+                "tidegate-lab repro paio table3 --directory /var/tmp".to_owned(),
             ]
         );
         assert_eq!(
             commands("repro paio 7 --long --rounds 3"),
             [lsm(7, "seconds 1200 --rounds 3 --directory /var/tmp")]
         );
+        assert_eq!(commands("repro paio 9 --long"), [lsm(9, "seconds 1200 --rounds 1")]);
         assert!(commands("repro paio 10 --no-cgroups")[0].ends_with("/var/tmp --no-cgroups"));
         let training = |seconds: u32| {
             let options = format!("--seconds {seconds} --directory /var/tmp --workload torch");

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::live::LsmRun;
+use super::runs::LsmRun;
 use crate::lsm::LsmSecond;
 
 /// Of the seconds of a run, so many percent have no higher latency than the *high* one.
@@ -19,6 +19,8 @@ pub(super) struct LsmScore {
     pub(super) median_ms: f64,
     pub(super) high_ms: f64,
     pub(super) highest_ms: f64,
+    /// The paper's *variability* of these: how far a second is from their mean, on average.
+    pub(super) deviation_ms: f64,
     /// Of the disk, per second.
     pub(super) read_bytes: f64,
     pub(super) written_bytes: f64,
@@ -38,6 +40,10 @@ impl LsmScore {
             let rank = (latencies.len() * percent).div_ceil(100).max(1);
             latencies[rank - 1] as f64 / 1e3
         };
+        let count = latencies.len() as f64;
+        let mean_us = latencies.iter().sum::<u64>() as f64 / count;
+        let distances = latencies.iter().map(|us| (*us as f64 - mean_us).abs());
+        let deviation_us = distances.sum::<f64>() / count;
         let (operations, due) = (mean(|second| second.operations), mean(|second| second.due));
         Some(Self {
             operations_per_second: operations,
@@ -45,6 +51,7 @@ impl LsmScore {
             median_ms: ms(50),
             high_ms: ms(HIGH_PERCENT),
             highest_ms: ms(100),
+            deviation_ms: deviation_us / 1e3,
             read_bytes: mean(|second| second.disk_read_bytes),
             written_bytes: mean(|second| second.disk_written_bytes),
         })
@@ -93,6 +100,8 @@ pub(super) mod tests {
         assert_eq!((score.median_ms, score.high_ms, score.highest_ms), (5.0, 9.0, 10.0));
         let first = LsmScore::new(&run(&seconds), 0..2).unwrap();
         assert_eq!((first.operations_per_second, first.highest_ms), (500.0, 500.0));
+        // One to ten milliseconds are 2.5 from their mean of 5.5, on average.
+        assert_eq!((score.deviation_ms, first.deviation_ms), (2.5, 249.5));
         assert_eq!(LsmScore::new(&run(&seconds), 11..12), None);
     }
 
