@@ -48,6 +48,15 @@ fn shares_of_data_nodes_add_up_to_what_is_promised() {
     all_hold(Kind::DataNodes, 25);
 }
 
+/// A node that has no limit yet is told of one, of less, and of more again, while the others have
+/// the rest; and grants of two periods wait to come into force.
+#[test]
+fn a_share_that_falls_and_rises_again_is_not_given_out_twice() {
+    for seed in [49, 84, 976] {
+        assert_eq!(check(Kind::DataNodes, seed).err(), None);
+    }
+}
+
 #[test]
 fn hosts_have_no_more_than_the_capacity_and_what_they_are_promised() {
     all_hold(Kind::Stages, 200);

@@ -37,6 +37,14 @@ pub struct TenantShare {
 impl TenantShare {
     /// The share of a tenant for which no grant has come.
     pub const NOTHING: Self = Self { reserved: 0, allowed: u64::MAX };
+
+    /// The greater of each of the two levels.
+    pub(super) fn greatest(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved.max(other.reserved),
+            allowed: self.allowed.max(other.allowed),
+        }
+    }
 }
 
 /// A client with a session slot, and the promise that it requested.

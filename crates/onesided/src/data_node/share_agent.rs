@@ -60,16 +60,24 @@ impl Default for TenantCounters {
     }
 }
 
+/// Grants that are in force when a period is over.
+#[derive(Debug)]
+struct DueGrants {
+    /// The serial of the last of them.
+    serial: u64,
+    period: u64,
+    /// The shares before them, or the greatest of several.
+    before: BTreeMap<String, TenantShare>,
+}
+
 /// The shares in force, and the clients with session slots. See the head of this file.
 #[derive(Debug)]
 pub struct ShareAgent {
     /// The clients with session slots.
     pub registry: SessionRegistry,
     policy: Option<(u64, Policy)>,
-    /// The most that was in force before the grants that are not yet.
-    before: BTreeMap<String, TenantShare>,
-    /// Grants that are not in force before these periods are over.
-    due: VecDeque<(u64, u64)>,
+    /// In the order of their periods, each of which is there once.
+    due: VecDeque<DueGrants>,
     serial: u64,
     /// Whether some client could not be given its promise.
     is_owed: bool,
@@ -91,7 +99,6 @@ impl ShareAgent {
         Self {
             registry,
             policy: None,
-            before: BTreeMap::new(),
             due: VecDeque::new(),
             serial: 0,
             is_owed: false,
@@ -114,7 +121,7 @@ impl ShareAgent {
     pub fn on_connected(&mut self) {
         self.outputs.clear();
         self.serial = 0;
-        self.due.iter_mut().for_each(|(serial, _)| *serial = 0);
+        self.due.iter_mut().for_each(|due| due.serial = 0);
         self.report_remade();
     }
 
@@ -123,8 +130,9 @@ impl ShareAgent {
         match message {
             ToDataNode::Policy { revision, policy } => {
                 self.registry.keep_shares(&policy);
-                self.before.retain(|tenant, _| policy.tenant_named(tenant).is_some());
-                self.tenant_counters.retain(|tenant, _| policy.tenant_named(tenant).is_some());
+                let is_there = |tenant: &String| policy.tenant_named(tenant).is_some();
+                self.due.iter_mut().for_each(|due| due.before.retain(|it, _| is_there(it)));
+                self.tenant_counters.retain(|tenant, _| is_there(tenant));
                 self.policy = Some((revision, policy));
                 self.settle(monitor);
             }
@@ -142,22 +150,22 @@ impl ShareAgent {
         let Some((_, policy)) = self.policy.as_ref().filter(|it| it.0 == grant.revision) else {
             return;
         };
+        let mut before = BTreeMap::new();
         for share in &grant.shares {
             let Some(tenant) = policy.tenants.get(share.tenant.index()) else { continue };
-            let before = self.registry.share(&tenant.name);
-            let bound = self.before.entry(tenant.name.clone()).or_insert(before);
-            bound.reserved = bound.reserved.max(before.reserved);
-            bound.allowed = bound.allowed.max(before.allowed);
+            before.insert(tenant.name.clone(), self.registry.share(&tenant.name));
             let part = TenantShare { reserved: share.reserved, allowed: share.allowed };
             self.registry.set_share(&tenant.name, part);
         }
         self.serial = grant.serial;
         let is_less = self.settle(monitor);
-        match is_less && monitor.epoch() > 0 {
-            true => self.due.push_back((self.serial, monitor.epoch())),
-            false if self.due.is_empty() => self.confirm(),
+        let period = monitor.epoch();
+        let is_due = is_less && period > 0;
+        match self.due.back_mut() {
             // It follows one that is not in force yet.
-            false => self.due.iter_mut().last().into_iter().for_each(|it| it.0 = grant.serial),
+            Some(last) if !is_due || last.period == period => last.add(grant.serial, before),
+            _ if is_due => self.due.push_back(DueGrants { serial: self.serial, period, before }),
+            _ => self.confirm(),
         }
     }
 
@@ -216,10 +224,10 @@ impl ShareAgent {
                 counters.missed += promise.reservation.saturating_sub(outcome.completed);
             }
         }
-        let is_over = |(_, period): &(u64, u64)| *period <= summary.epoch;
+        let is_over = |due: &DueGrants| due.period <= summary.epoch;
         let mut last = None;
         while self.due.front().is_some_and(is_over) {
-            last = self.due.pop_front().map(|(serial, _)| serial);
+            last = self.due.pop_front().map(|due| due.serial);
         }
         match last {
             Some(_) if self.due.is_empty() => self.confirm(),
@@ -273,7 +281,6 @@ impl ShareAgent {
     }
 
     fn confirm(&mut self) {
-        self.before.clear();
         self.outputs.push_back(FromDataNode::Granted { serial: self.serial });
     }
 
@@ -311,10 +318,8 @@ impl ShareAgent {
     /// The most that may be in force of a tenant: its share, and what it was before grants that are
     /// not in force yet.
     pub fn in_force(&self, tenant: &str) -> TenantShare {
-        let share = self.registry.share(tenant);
-        let before = self.before.get(tenant).unwrap_or(&share);
-        let (reserved, allowed) = (before.reserved, before.allowed);
-        TenantShare { reserved: share.reserved.max(reserved), allowed: share.allowed.max(allowed) }
+        let before = self.due.iter().filter_map(|due| due.before.get(tenant));
+        before.fold(self.registry.share(tenant), |most, before| most.greatest(*before))
     }
 
     fn tenant(&self, index: TenantIndex, tenant: &Tenant) -> Option<TenantReport> {
@@ -340,6 +345,17 @@ impl ShareAgent {
             operations,
             missed,
         })
+    }
+}
+
+impl DueGrants {
+    /// Another grant comes into force with these.
+    fn add(&mut self, serial: u64, before: BTreeMap<String, TenantShare>) {
+        self.serial = serial;
+        for (tenant, share) in before {
+            let most = self.before.entry(tenant).or_insert(share);
+            *most = most.greatest(share);
+        }
     }
 }
 

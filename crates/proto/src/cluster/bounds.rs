@@ -107,7 +107,7 @@ impl Account {
     /// Takes in a new plan: the counts sent are void at the node once it has that plan.
     pub(super) fn renew(&mut self, was_limited: bool, is_limited: bool) {
         if is_limited && !was_limited {
-            self.bound.allowed = u64::MAX;
+            (self.bound.allowed, self.sent.allowed) = (u64::MAX, u64::MAX);
         }
         if !is_limited {
             (self.bound.allowed, self.sent.allowed) = (0, 0);
@@ -137,22 +137,33 @@ impl Account {
         self.pending = Some(NO_GRANT);
     }
 
+    /// The most that the counts may be without headroom: the bound. A node that had no limit has no
+    /// bound until it confirms its first one. Meanwhile the counts that were sent last bound the
+    /// next ones: else one that falls and rises again would be raised beyond the headroom.
+    fn held(&self) -> GrantCounts {
+        match self.bound.allowed {
+            u64::MAX => GrantCounts { allowed: self.sent.allowed, ..self.bound },
+            _ => self.bound,
+        }
+    }
+
     /// Returns as much of the target as there is headroom for, and takes it from the headroom.
     pub(super) fn best(&self, is_limited: bool, headroom: &mut GrantCounts) -> GrantCounts {
-        let rise = self.target.minus(self.bound);
+        let held = self.held();
+        let rise = self.target.minus(held);
         let rise = GrantCounts {
             reserved: rise.reserved.min(headroom.reserved),
             allowed: rise.allowed.min(headroom.allowed),
         };
         let mut best = GrantCounts {
-            reserved: self.target.reserved.min(self.bound.reserved + rise.reserved),
-            allowed: self.target.allowed.min(self.bound.allowed + rise.allowed),
+            reserved: self.target.reserved.min(held.reserved + rise.reserved),
+            allowed: self.target.allowed.min(held.allowed.saturating_add(rise.allowed)),
         };
         if is_limited {
             best.reserved = best.reserved.min(best.allowed);
         }
         // Headroom that the reserved count does not use stays for other nodes.
-        headroom.reserved -= best.reserved.saturating_sub(self.bound.reserved);
+        headroom.reserved -= best.reserved.saturating_sub(held.reserved);
         headroom.allowed -= rise.allowed;
         best
     }

@@ -111,7 +111,7 @@ impl Cluster {
             id: entry.node,
             node: self.nodes[entry.node.index()].name.clone(),
             reserved_operations: reserved,
-            limit_operations: tenant.is_limited.then_some(allowed),
+            limit_operations: (tenant.is_limited && allowed < u64::MAX).then_some(allowed),
             served_operations: entry.served,
             demand_operations: entry.demand,
             waiting_operations: entry.waiting,
