@@ -208,7 +208,7 @@ mod tests {
         fs::create_dir(&left).unwrap();
         fs::write(left.join("a"), "content").unwrap();
         let mine = write();
-        assert_eq!(Files::remove_remains(parent.path()), [left.clone()]);
+        assert_eq!(Files::remove_remains(parent.path()), vec![left.clone()]);
         assert!(!left.exists() && mine.path("a").exists());
     }
 }
