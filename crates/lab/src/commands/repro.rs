@@ -402,7 +402,7 @@ fn run_task(
 ) -> Result<(KeptResult, bool), Failure> {
     match task.run(session, progress) {
         Ok(result) => Ok((result, false)),
-        // What the user ends has another code.
+        // A command that the user ends has another code.
         Err(failure) if count > 1 && failure.number() == BROKEN => {
             Ok((task.broken(session, &failure), true))
         }

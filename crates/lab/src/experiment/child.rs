@@ -239,10 +239,15 @@ impl Child {
     }
 }
 
+/// The file of the program of this name, in the first folder of PATH that has one.
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
 /// Whether a program of this name is in a folder of PATH.
 pub(crate) fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    in_path(program).is_some()
 }
 
 /// A command that Ctrl-C on the terminal does not reach. It makes or removes something of the

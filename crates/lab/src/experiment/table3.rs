@@ -26,7 +26,7 @@ use tidegate_console::programs;
 use tidegate_console::table::{Cell, Table};
 use tidegate_model::Span;
 
-use super::child::{Child, Start, tree};
+use super::child::{self, Child, Start, tree};
 use super::files::Files;
 use super::packages::{FileSource, sources};
 use super::paper::{ClaimSource, LIVE, tenths, timed};
@@ -72,7 +72,7 @@ name = \"job\"
 tenant = \"job\"
 ";
 
-/// What was seen of a program that ran under `tidegate run`.
+/// The observations of a program that ran under `tidegate run`.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct UnchangedRun {
     /// The words of its command line, without folders of ours.
@@ -180,7 +180,7 @@ pub(crate) fn run(directory: &Path, is_printed: bool) -> Result<(Vec<Claim>, Str
 
 /// Folders of a run.
 struct Folders {
-    /// What the program reads and writes: on a disk, for Tidegate leaves files in memory alone.
+    /// The files of the program: on a disk, because Tidegate leaves files in memory alone.
     data: Scratch,
     /// Outputs, and the state of `tidegate run`.
     scratch: Scratch,
@@ -205,7 +205,7 @@ impl Folders {
 
 /// RocksDB's own benchmark under the profile.
 fn store(folders: &Folders, interrupt: &Interrupt) -> Result<RunOrMissing, Failure> {
-    let Some(program) = in_path(BENCHMARK) else {
+    let Some(program) = child::in_path(BENCHMARK) else {
         return Ok(Err(format!(
             "{BENCHMARK} is not here; install it, for example with `apt-get install rocksdb-tools`"
         )));
@@ -247,12 +247,6 @@ fn job(
         Ok(run) => Ok(Ok((run, program.reported_bytes(tenant.name, scratch)?))),
         Err(why) => Ok(Err(why)),
     }
-}
-
-/// The file of a program in PATH.
-fn in_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Runs a program under `tidegate run` with these options to its end, and sees what it is.

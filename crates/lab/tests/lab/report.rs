@@ -40,7 +40,7 @@ fn browser() -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
-/// What a browser measures of a page.
+/// The measurements of a page by a browser.
 fn measured(browser: &Path, page: &Path, directory: &Path) -> Value {
     let text = std::fs::read_to_string(page).unwrap();
     let (content, end) = text.rsplit_once("</html>").unwrap();

@@ -113,7 +113,7 @@ impl LsmEvidence<'_> {
         self.measured_claim(text, &systems, checks)
     }
 
-    /// What the paper changes RocksDB for (table 3): its kinds of requests are distinguished.
+    /// RocksDB's kinds of requests are distinguished, for which the paper changes it (table 3).
     fn attribution(&self) -> Claim {
         let shares: Vec<[f64; 2]> =
             self.runs(LsmSystem::Tidegate).iter().filter_map(attributed).collect();

@@ -1,4 +1,4 @@
-//! What is measured of each run of each system.
+//! The measurements of each run of each system.
 
 use std::collections::BTreeMap;
 

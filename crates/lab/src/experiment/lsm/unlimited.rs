@@ -1,7 +1,7 @@
 //! The claims about the tail latency of RocksDB on a disk without a limit (figures 8 and 9).
 //!
-//! The paper prints milliseconds of two devices and of a server with 36 processors. What can be
-//! compared is how many times one system has of another's, so each claim is of such quotients.
+//! The paper prints milliseconds of two devices and of a server with 36 processors. Only quotients
+//! of two systems on one machine can be compared with those, so each claim is of such.
 
 use std::ops::Range;
 
