@@ -73,11 +73,16 @@ impl Busy {
 
 /// The process that has locked the file.
 fn holder(file: &File) -> Holder {
-    let (Ok(locks), Ok(stat)) = (fs::read_to_string("/proc/locks"), file.metadata()) else {
-        return Holder::Unknown;
-    };
+    /// The kernel writes the list page by page and goes on by counting, so a lock that is released
+    /// between two pages hides another one. Hardly ever does that happen several times in a row.
+    const READS: usize = 16;
+    let Ok(stat) = file.metadata() else { return Holder::Unknown };
     let (device, inode) = ((major(stat.dev()), minor(stat.dev())), stat.ino());
-    match locks.lines().find_map(|line| locker(line, device, inode)) {
+    let found = || {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| locker(line, device, inode))
+    };
+    match (0..READS).find_map(|_| found()) {
         Some(pid) if pid == std::process::id() => Holder::Own,
         Some(pid) => match fs::read(format!("/proc/{pid}/cmdline")) {
             Ok(bytes) => classified(pid, &bytes),
@@ -122,6 +127,9 @@ fn classified(pid: u32, line: &[u8]) -> Holder {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -152,5 +160,28 @@ mod tests {
         drop(lock);
         StoreLock::take(open()).unwrap();
         drop(inherited);
+    }
+
+    #[test]
+    fn a_holder_is_found_while_other_locks_come_and_go() {
+        /// They fill more than two pages of the list.
+        const OTHERS: usize = 160;
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: usize| File::create(folder.path().join(name.to_string())).unwrap();
+        let others: Vec<File> = (0..OTHERS).map(open).collect();
+        let lock = StoreLock::take(open(OTHERS)).unwrap();
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    for operation in [FlockOperation::LockExclusive, FlockOperation::Unlock] {
+                        others.iter().for_each(|file| flock(file, operation).unwrap());
+                    }
+                }
+            });
+            let missed = (0..2000).filter(|_| holder(&lock.0) != Holder::Own).count();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
     }
 }

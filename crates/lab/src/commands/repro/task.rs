@@ -212,8 +212,8 @@ pub(super) fn tasks(
     Ok(tasks)
 }
 
-/// The suffixes of a task of a figure in these worlds, behind the figure's name: in the names of its
-/// files, and in its command.
+/// The suffixes of a task of a figure in these worlds, behind the figure's name: in the names of
+/// its files, and in its command.
 const fn suffixes(worlds: Worlds, kind: RunKind) -> [&'static str; 2] {
     match (worlds, kind) {
         (Worlds::Both, RunKind::Simulated) => ["", " --world simulated"],

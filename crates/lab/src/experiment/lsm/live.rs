@@ -180,7 +180,8 @@ impl<'a> LsmTestbed<'a> {
         Ok(Ok(Self { plan, context, throttle, programs, scratch, disk }))
     }
 
-    /// Runs every system in every round, but for runs that an earlier command has kept.
+    /// Runs every system in every round, but for runs that an earlier command has kept. Each round
+    /// begins with another system, so that none is always the first on a disk that changes.
     fn run_all(
         &self,
         rounds: u16,
@@ -192,7 +193,9 @@ impl<'a> LsmTestbed<'a> {
             systems.map(|system| LsmSystemRuns { system: *system, runs: Ok(Vec::new()) }).collect();
         let mut left = u64::from(rounds) * all.len() as u64;
         for round in 1..=rounds {
-            for one in &mut all {
+            for turn in 0..all.len() {
+                let at = (turn + usize::from(round - 1)) % all.len();
+                let one = &mut all[at];
                 let time = amounts::age(self.plan.bursts.total.0.saturating_mul(left));
                 left -= 1;
                 if one.system == LsmSystem::AutoTuned && !can_auto_tune {
