@@ -928,6 +928,49 @@ mod tests {
             }
         }
 
+        /// A thread sleeps too long, by less than its burst, and its rate changes ten times a
+        /// second together with the burst, as a controller changes both: it has all that the rates
+        /// yield. Requests take a part of their time at the highest rate, in percent, and sleeps
+        /// are late by microseconds.
+        #[test]
+        fn a_taker_that_oversleeps_gets_all_that_changing_rates_yield(
+            rates in proptest::collection::vec(60u64..110, 1..30),
+            takes in proptest::collection::vec((0u64..80, 0u64..20_000), 1..100),
+            cost in prop_oneof![Just(10u64 << 10), (4u64 << 10)..(128 << 10)],
+        ) {
+            const INTERVAL: u64 = SECOND / 10;
+            let highest = 110 << 20;
+            let rate = |interval: u64| rates[interval as usize % rates.len()] << 20;
+            let bucket = TokenBucket::new(rate(0), rate(0) / 20, Time::ZERO);
+            let (mut now, mut interval, mut taken) = (0, 0, 0u128);
+            // Changes the rate until then, and returns when it changes next.
+            let mut pass = |now: u64| {
+                while (interval + 1) * INTERVAL <= now {
+                    interval += 1;
+                    let at = Time(interval * INTERVAL);
+                    bucket.configure(rate(interval), rate(interval) / 20, at);
+                }
+                (interval + 1) * INTERVAL
+            };
+            for (part, late) in takes.iter().cycle().take(3_000) {
+                if let Take::Wait(due) = bucket.take(cost, Time(now)) {
+                    // A change of the rate wakes it.
+                    let mut changes = pass(now);
+                    while bucket.ready_at(due).0 > changes {
+                        changes = pass(changes);
+                    }
+                    now = now.max(bucket.ready_at(due).0) + late * 1_000;
+                }
+                taken += u128::from(cost);
+                now += cost * SECOND / highest * part / 100;
+                pass(now);
+            }
+            let whole = (0..now / INTERVAL).map(|it| u128::from(rate(it)) / 10).sum::<u128>();
+            let last = u128::from(rate(now / INTERVAL)) * u128::from(now % INTERVAL) / NANOSECONDS;
+            let behind = u128::from(cost + highest / 20) + (whole + last) / 10_000;
+            prop_assert!(taken + behind >= whole + last, "{taken} of {whole} and {last}");
+        }
+
         /// A taker that never pauses gets the whole rate, whatever the size of its requests.
         #[test]
         fn a_backlogged_taker_gets_all_of_it(
