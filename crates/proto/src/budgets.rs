@@ -21,8 +21,7 @@
 //!   no program is left.
 //! - **Departures.** A disconnect message frees the share at once, as does a closed connection of
 //!   any other stage of this machine; a stage without processes is free at the next cycle.
-//! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
-//!   than the policy asks for.
+//! - **Untrusted reports.** None makes the controller panic, overflow or keep more than is asked.
 //!
 //! Actions are performed in their order: sends before a close reach the peer, and decreases go out
 //! before increases.
@@ -51,6 +50,7 @@ pub use window_stats::Waits;
 
 mod admission;
 mod background;
+mod bucket;
 mod capacity;
 mod debt;
 mod debts;
@@ -60,6 +60,7 @@ mod earlier;
 mod ended;
 mod headroom;
 mod implied;
+mod latency;
 mod membership;
 mod mix;
 mod name_index;
@@ -503,10 +504,10 @@ impl Budgets {
     fn search(&mut self) {
         let Some(active) = &mut self.active else { return };
         let Some(measured) = &mut active.measured else { return };
-        let event = measured.observe(self.stages.values_mut().map(|stage| &mut stage.storage));
+        let views = self.stages.values_mut().map(|stage| stage.storage_view(&active.policy));
+        let event = measured.observe(views);
         active.follow();
-        // Operations need bytes, and bytes operations. In the estimate each reservation is in its
-        // own unit only.
+        // In the estimate each reservation is in its own unit, and it needs the other one, too.
         let [bytes, operations] = distribute::reserved_budgets(&active.policy, &self.stages);
         let budget = &mut active.policy.budget;
         budget.bandwidth = budget.bandwidth.map(|rate| rate.max(Rate(bytes)));
@@ -520,9 +521,8 @@ impl Budgets {
         if self.round.is_detailed {
             let (at, pause) = (self.round.started, self.detail_pause());
             let window = period.max(DETAIL_MIN);
-            self.tenants
-                .iter_mut()
-                .for_each(|tenant| tenant.close_wait_interval(at, pause, window));
+            let tenants = self.tenants.iter_mut();
+            tenants.for_each(|tenant| tenant.close_wait_interval(at, pause, window));
         }
     }
 

@@ -70,8 +70,9 @@ pub struct MeasuredStatus {
     pub resource: String,
     /// The bound of latency.
     pub latency_bound_ns: u64,
-    /// The time that 99 of 100 reads and writes of the last interval took at the storage at most,
-    /// an eighth too large at most; none if none completed.
+    /// The time that 99 of 100 reads and writes of one tenant took at the storage in the last
+    /// interval, of the tenant with the longest time: of those with a reservation, if they use the
+    /// storage. An eighth too large at most; none if none completed.
     pub latency_p99_ns: Option<u64>,
     /// The yield of the storage over the last seconds in which the budget held requests back; zero
     /// before any. The budget of the next cycle is near it.

@@ -5,8 +5,14 @@
 //! demand: a stage can only report the tokens that it let through and the time that requests had to
 //! wait. [`Demand`] turns one such report per control cycle into a number.
 //!
-//! - A stage that *held requests back* would have served more, by an unknown amount. Its demand is
-//!   unbounded, and max-min sharing gives it the largest share that is fair.
+//! - A stage that *held requests back* would have served more, by an unknown amount. If requests
+//!   waited all the time, its demand is unbounded, and max-min sharing gives it the largest share
+//!   that is fair.
+//! - A stage that held some back for a moment, or used all of its rate, has shown that it wants
+//!   more, and also that it does not want everything. Its demand is twice of what it had, and what
+//!   waits at its gate. If that is too little, all of its requests wait in the next cycle, or it
+//!   demands twice as much again. Without this bound, a tenant with a great weight had the whole
+//!   budget for each moment in which it waited, and the others had nothing.
 //! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
 //!   so that growth meets a little headroom instead of a wall and the next report can show it.
 //! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than
@@ -19,7 +25,7 @@
 //! while shares move; then several cycles make one interval, and a pause within it costs nothing.
 //!
 //! With intervals of one second, a tenant that uses 64 MB/s of its 100 demands 66. It grows to
-//! 100 MB/s, which is all it may use: unbounded. It falls to 90: 103, a 32nd more than it used
+//! 100 MB/s, which is all it may use: 200. It falls to 90: 103, a 32nd more than it used
 //! before, and 92 after the next second. Then it stops: 0 after one silent second.
 //!
 //! # Calibration
@@ -37,7 +43,7 @@ use tidegate_model::Span;
 
 /// A stage's report about one control cycle, for one tenant. Tokens are the bucket's: bytes or
 /// operations, before any cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
     /// The length of the cycle.
     pub interval: Span,
@@ -48,6 +54,12 @@ pub struct Usage {
     pub waited: Span,
     /// The bucket's rate during the cycle, in tokens per second; [`u64::MAX`] if there was none.
     pub rate: u64,
+    /// Requests that were let through, and how many of them had to wait; zero if that is unknown.
+    pub requests: u64,
+    /// See [`Self::requests`].
+    pub delayed: u64,
+    /// Tokens of the requests that wait at the end of the cycle; zero if they are unknown.
+    pub waiting: u64,
 }
 
 /// Waiting is noticed from one part in this many of the interval. Two sleeping requests that each
@@ -77,6 +89,14 @@ const SHORT_PART: u64 = 4;
 /// in this many. Steady programs fluctuate by less. Chosen by hand.
 const FALL_PART: u64 = 8;
 
+/// Requests waited all the time if one in so many of them had to wait, and if their waits add up to
+/// the cycle. Where a bucket is empty all the time, nearly all requests wait. Chosen by hand.
+const DELAYED_PART: u64 = 2;
+
+/// How many times of what it had a tenant demands that waited for a moment. Twice is what a thread
+/// would have had that waited for half of the time.
+const MORE: u64 = 2;
+
 const SECOND: u128 = Span::SECOND.0 as u128;
 
 impl Usage {
@@ -88,9 +108,29 @@ impl Usage {
         waited || (used_up && self.served > 0)
     }
 
+    /// Whether some request waited at any time of the cycle, as far as is known.
+    fn is_backlogged(&self) -> bool {
+        let is_whole = self.waited >= self.interval || self.served == 0;
+        let is_most = self.delayed == 0 || self.delayed >= self.requests / DELAYED_PART;
+        is_whole && is_most
+    }
+
     /// Tokens per second that were let through.
     fn per_second(&self) -> u64 {
-        let rate = u128::from(self.served) * SECOND / u128::from(self.interval.0.max(1));
+        self.in_a_second(self.served)
+    }
+
+    /// The demand of a stage that held requests back.
+    fn unmet(&self) -> u64 {
+        if self.is_backlogged() {
+            return u64::MAX;
+        }
+        let had = self.per_second().saturating_mul(MORE);
+        had.saturating_add(self.in_a_second(self.waiting))
+    }
+
+    fn in_a_second(&self, tokens: u64) -> u64 {
+        let rate = u128::from(tokens) * SECOND / u128::from(self.interval.0.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 }
@@ -100,11 +140,13 @@ impl Usage {
 /// ```
 /// use tidegate_algo::shaping::demand::{Demand, Usage};
 /// use tidegate_model::Span;
-/// let usage = |served| Usage { interval: Span::SECOND, served, waited: Span(0), rate: 1_000 };
+/// let usage = |served| {
+///     Usage { interval: Span::SECOND, served, rate: 1_000, ..Usage::default() }
+/// };
 /// let mut demand = Demand::default();
 /// let mut observe = |served| demand.observe(usage(served), Span::SECOND);
 /// assert_eq!(observe(640), 660); // a 32nd more than it used
-/// assert_eq!(observe(1_000), u64::MAX); // all it may use: perhaps it wants more
+/// assert_eq!(observe(1_000), 2_000); // all it may use: perhaps it wants more
 /// assert_eq!(observe(900), 1_032); // a little less than before
 /// assert_eq!(observe(900), 929);
 /// assert_eq!(observe(0), 0); // gone
@@ -130,7 +172,10 @@ impl Demand {
         let busiest = self.busiest(interval);
         // Rounded up, so that even a tenant with one operation per second has headroom to grow.
         let with_headroom = busiest.saturating_add(busiest.div_ceil(HEADROOM_PART));
-        self.estimate = if usage.is_held_back() { u64::MAX } else { with_headroom };
+        self.estimate = match usage.is_held_back() {
+            true => usage.unmet().max(with_headroom),
+            false => with_headroom,
+        };
         self.estimate
     }
 
@@ -277,7 +322,8 @@ mod tests {
         let served = wish.min(rate) / 5;
         // Everything that was not served waits for half the cycle, in one request per megabyte.
         let late = wish.saturating_sub(rate) / 5 / MB;
-        Usage { interval, served, waited: Span(late * interval.0 / 2), rate }
+        let waited = Span(late * interval.0 / 2);
+        Usage { interval, served, waited, rate, ..Usage::default() }
     }
 
     #[test]
@@ -317,6 +363,61 @@ wish rate demand
         assert_eq!(table, golden);
     }
 
+    /// A database that uses a tenth of a budget of 100, now and then a little more at once, and
+    /// from the ninth cycle on all that it gets. Its weight is a thousand times that of a backup.
+    #[test]
+    fn a_great_weight_takes_no_more_than_twice_for_a_moment() {
+        use crate::shaping::fair_share::{TenantDemand, allocate};
+        use core::num::NonZeroU32;
+        let wishes = [10u64, 10, 14, 10, 10, 16, 10, 10, 200, 200, 200, 10, 10];
+        let interval = Span(100 * Span::MILLISECOND.0);
+        let mut table = String::from("wish has demand backup\n");
+        let (mut demand, mut rate) = (Demand::default(), 11);
+        for wish in wishes {
+            // Ten requests for each token; those beyond the rate wait for half of the cycle.
+            let (served, late) = (wish.min(rate), wish.saturating_sub(rate) * 10);
+            let usage = Usage {
+                interval,
+                served: served * MB / 10,
+                waited: Span(late * interval.0 / 2),
+                rate: rate * MB,
+                requests: served * 10,
+                delayed: late.min(served * 10),
+                waiting: 0,
+            };
+            let found = demand.observe(usage, interval);
+            let database = TenantDemand {
+                weight: NonZeroU32::new(1_000).unwrap(),
+                demand: found,
+                ..TenantDemand::BACKLOGGED
+            };
+            let shares = allocate(100 * MB, &[database, TenantDemand::BACKLOGGED]);
+            rate = shares[0].div_ceil(MB);
+            let found = match found {
+                u64::MAX => String::from("any"),
+                found => format!("{}", found / MB),
+            };
+            table += &format!("{wish:4} {served:3} {found:>6} {:6}\n", shares[1] / MB);
+        }
+        let golden = "\
+wish has demand backup
+  10  10     10     89
+  10  10     10     89
+  14  11     22     78
+  10  10     11     88
+  10  10     10     89
+  16  11     22     78
+  10  10     11     88
+  10  10     10     89
+ 200  11    any      0
+ 200 100    any      0
+ 200 100    any      0
+  10  10     10     89
+  10  10     10     89
+";
+        assert_eq!(table, golden);
+    }
+
     /// Cycles are quarters of an interval after the one in which a stage stops, and three of them
     /// are an interval. It had stopped before the third if it used little of that first cycle.
     #[test]
@@ -326,7 +427,8 @@ wish rate demand
             let mut demand = Demand::default();
             let mut observe = |per_second: u64, interval: Span, all: Span| {
                 let served = (u128::from(per_second) * u128::from(interval.0) / SECOND) as u64;
-                demand.observe(Usage { interval, served, waited: Span(0), rate: u64::MAX }, all)
+                let usage = Usage { interval, served, rate: u64::MAX, ..Usage::default() };
+                demand.observe(usage, all)
             };
             observe(100 * MB, interval, interval);
             let first = observe(used_percent * MB, interval, interval);
@@ -345,23 +447,84 @@ wish rate demand
     #[test]
     fn a_little_waiting_is_not_a_backlog() {
         let interval = Span(200 * Span::MILLISECOND.0);
-        let usage = |waited| Usage { interval, served: 100, waited, rate: 1_000 };
+        let usage =
+            |waited| Usage { interval, served: 100, waited, rate: 1_000, ..Usage::default() };
         assert!(!usage(Span(9 * Span::MILLISECOND.0)).is_held_back());
         assert!(usage(Span(10 * Span::MILLISECOND.0)).is_held_back());
         assert!(!Usage { rate: u64::MAX, ..usage(Span::ZERO) }.is_held_back());
     }
 
+    /// Requests of one tenant, in milliseconds: an open loop, whose requests do not wait for each
+    /// other, at a gate without a burst.
+    #[derive(Default)]
+    struct OpenLoop {
+        /// Requests of one token at the gate.
+        waiting: u64,
+    }
+
+    impl OpenLoop {
+        /// A cycle in which so many requests come in each millisecond, and so many may go. Whether
+        /// some waited at any time.
+        fn cycle(&mut self, arrivals: &[u64], allowed: u64) -> (Usage, bool) {
+            let interval = Span(arrivals.len() as u64 * Span::MILLISECOND.0);
+            let mut usage = Usage { interval, rate: allowed * 1_000, ..Usage::default() };
+            let mut was_waiting = true;
+            for arrived in arrivals {
+                let late = self.waiting.min(allowed);
+                let gone = (self.waiting + arrived).min(allowed);
+                self.waiting = self.waiting + arrived - gone;
+                usage.served += gone;
+                usage.delayed += late;
+                usage.waited.0 += self.waiting * Span::MILLISECOND.0;
+                was_waiting &= self.waiting > 0;
+            }
+            (usage.requests, usage.waiting) = (usage.served, self.waiting);
+            (usage, was_waiting)
+        }
+    }
+
     proptest! {
+        /// The oracle counts what comes.
+        #[test]
+        fn a_demand_is_all_that_came_and_has_a_bound_unless_requests_waited_all_the_time(
+            cycles in prop::collection::vec(
+                (prop::collection::vec(0u64..12, 20), 1u64..12), 1..20),
+        ) {
+            let (mut gate, mut demand) = (OpenLoop::default(), Demand::default());
+            for (arrivals, allowed) in cycles {
+                let interval = Span(20 * Span::MILLISECOND.0);
+                let before = gate.waiting;
+                let (usage, was_waiting) = gate.cycle(&arrivals, allowed);
+                let found = demand.observe(usage, interval);
+                let came = before + arrivals.iter().sum::<u64>();
+                prop_assert!(found >= came * 50, "{found} of {came}: {usage:?}");
+                if usage.served == 0 || !usage.is_held_back() {
+                    continue;
+                }
+                if was_waiting && usage.delayed == usage.served {
+                    prop_assert_eq!(found, u64::MAX, "all waited: {:?}", usage);
+                }
+                if usage.waited < interval || usage.delayed * 2 + 1 < usage.served {
+                    // Of the cycle before, a 32nd more may count.
+                    let most = (2 * usage.served + gate.waiting) * 50;
+                    let busiest = demand.busiest(interval);
+                    prop_assert!(found <= most.max(busiest + busiest.div_ceil(32)), "{usage:?}");
+                }
+            }
+        }
+
         #[test]
         fn a_demand_is_never_less_than_what_was_used(
             served: u64, interval: u64, waited: u64, rate: u64
         ) {
-            let usage = Usage { interval: Span(interval), served, waited: Span(waited), rate };
+            let (interval_span, waited) = (Span(interval), Span(waited));
+            let usage =
+                Usage { interval: interval_span, served, waited, rate, ..Usage::default() };
             let mut demand = Demand::default();
             let estimate = demand.observe(usage, Span::SECOND);
             prop_assert!(interval == 0 || estimate >= usage.per_second());
             prop_assert_eq!(estimate, demand.per_second());
-            let silent = Usage { interval: Span::SECOND, served: 0, waited: Span::ZERO, rate };
+            let silent = Usage { interval: Span::SECOND, rate, ..Usage::default() };
             demand.observe(silent, Span::SECOND);
             prop_assert_eq!(demand.observe(silent, Span::SECOND), 0);
         }

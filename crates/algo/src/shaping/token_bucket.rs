@@ -60,7 +60,7 @@
 //! whose cache is not empty pass them. Fairness between contexts is
 //! [`queue`](crate::scheduling::queue)'s business.
 
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 
 use crate::concurrent::published::Published;
 use crate::concurrent::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -80,6 +80,9 @@ const CACHED_PART: u64 = 64;
 /// usual burst of ten milliseconds it is at one gigabyte per second for requests of 4 KiB, at a
 /// hundred megabytes for none: there, requests are so rare that each may read the clock.
 const CACHE_REQUESTS: u64 = 4;
+/// The part of a burst that is earned while a taker may be late. The rest of the burst is for takers
+/// that the system runs late.
+const SLACK_PART: u64 = 8;
 /// More than this counts as this: positions are added without a check of the sum, and a few
 /// senseless requests must not bring them round to zero.
 const COST_MAX: u64 = 1 << 48;
@@ -437,6 +440,14 @@ impl TokenBucket {
         let forgotten = self.cursors.0.forgotten.load(Ordering::Relaxed);
         let credit = self.cursors.0.credit.load(Ordering::Relaxed);
         self.parameters().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
+    }
+
+    /// How late a waiting taker may come at most, so that the tokens it did not take meanwhile are
+    /// there for it: the time in which the bucket earns an eighth of its burst.
+    pub fn slack(&self) -> Span {
+        let BucketParameters { burst, rate, .. } = self.parameters();
+        let tokens = u128::from(burst / SLACK_PART) << RATE_BITS;
+        Span(u64::try_from(tokens / u128::from(rate.max(1))).unwrap_or(u64::MAX))
     }
 
     /// Gives back `tokens` of a request that used fewer than it took. Waiting takers go earlier.
@@ -926,6 +937,68 @@ mod tests {
                     break;
                 }
             }
+        }
+
+        /// A thread sleeps too long, by less than its burst, and its rate changes ten times a
+        /// second together with the burst, as a controller changes both: it has all that the rates
+        /// yield. Requests take a part of their time at the highest rate, in percent, and sleeps
+        /// are late by microseconds.
+        #[test]
+        fn a_taker_that_oversleeps_gets_all_that_changing_rates_yield(
+            rates in proptest::collection::vec(60u64..110, 1..30),
+            takes in proptest::collection::vec((0u64..80, 0u64..20_000), 1..100),
+            cost in prop_oneof![Just(10u64 << 10), (4u64 << 10)..(128 << 10)],
+        ) {
+            const INTERVAL: u64 = SECOND / 10;
+            let highest = 110 << 20;
+            let rate = |interval: u64| rates[interval as usize % rates.len()] << 20;
+            let bucket = TokenBucket::new(rate(0), rate(0) / 20, Time::ZERO);
+            let (mut now, mut interval, mut taken) = (0, 0, 0u128);
+            // Changes the rate until then, and returns when it changes next.
+            let mut pass = |now: u64| {
+                while (interval + 1) * INTERVAL <= now {
+                    interval += 1;
+                    let at = Time(interval * INTERVAL);
+                    bucket.configure(rate(interval), rate(interval) / 20, at);
+                }
+                (interval + 1) * INTERVAL
+            };
+            for (part, late) in takes.iter().cycle().take(3_000) {
+                if let Take::Wait(due) = bucket.take(cost, Time(now)) {
+                    // A change of the rate wakes it.
+                    let mut changes = pass(now);
+                    while bucket.ready_at(due).0 > changes {
+                        changes = pass(changes);
+                    }
+                    now = now.max(bucket.ready_at(due).0) + late * 1_000;
+                }
+                taken += u128::from(cost);
+                now += cost * SECOND / highest * part / 100;
+                pass(now);
+            }
+            let whole = (0..now / INTERVAL).map(|it| u128::from(rate(it)) / 10).sum::<u128>();
+            let last = u128::from(rate(now / INTERVAL)) * u128::from(now % INTERVAL) / NANOSECONDS;
+            let behind = u128::from(cost + highest / 20) + (whole + last) / 10_000;
+            prop_assert!(taken + behind >= whole + last, "{taken} of {whole} and {last}");
+        }
+
+        /// So does one that sleeps as long as it may: it wakes up seldom, and its bursts are short.
+        #[test]
+        fn a_taker_that_uses_the_slack_gets_all_of_it(
+            rate in 1_000u64..1 << 34, burst in 1_000u64..1 << 24, part in 1u64..200,
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            let cost = (burst * part / 100).max(1);
+            let (mut now, mut taken) = (0, 0u128);
+            for _ in 0..500 {
+                if let Take::Wait(due) = bucket.take(cost, Time(now)) {
+                    now = bucket.ready_at(due).0.max(now + bucket.slack().0);
+                }
+                taken += u128::from(cost);
+            }
+            let earned = u128::from(rate) * u128::from(now) / NANOSECONDS;
+            let behind = u128::from(cost + burst) + earned / 10_000;
+            prop_assert!(taken + behind >= earned, "{taken} of {earned}");
         }
 
         /// A taker that never pauses gets the whole rate, whatever the size of its requests.

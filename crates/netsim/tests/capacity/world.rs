@@ -37,8 +37,20 @@ struct Gate {
     name: String,
     unit: Unit,
     bucket: TokenBucket,
+    delayed: u64,
     waited: u64,
     sleepers: u32,
+    /// Tokens that requests wait with.
+    waiting: u64,
+}
+
+impl Gate {
+    fn tokens(&self, io: Io) -> u64 {
+        match self.unit {
+            Unit::Bytes => io.bytes,
+            Unit::Operations => TOKENS_PER_OPERATION,
+        }
+    }
 }
 
 struct Stage {
@@ -275,12 +287,9 @@ impl World {
         let Thread { stage, io, .. } = self.threads[thread];
         for gate in from..self.stages[stage].gates.len() {
             let found = &mut self.stages[stage].gates[gate];
-            let tokens = match found.unit {
-                Unit::Bytes => io.bytes,
-                Unit::Operations => TOKENS_PER_OPERATION,
-            };
+            let tokens = found.tokens(io);
             if let Take::Wait(due) = found.bucket.take(tokens, Time(self.now)) {
-                found.sleepers += 1;
+                (found.sleepers, found.waiting) = (found.sleepers + 1, found.waiting + tokens);
                 let at = found.bucket.ready_at(due).0;
                 self.threads[thread].waits = Some((gate, due, self.now));
                 self.wake(at.max(self.now), Wake::Check(thread));
@@ -302,8 +311,9 @@ impl World {
         if at > self.now {
             return self.wake(at, Wake::Check(thread));
         }
-        found.sleepers -= 1;
-        found.waited += self.now - since;
+        let tokens = found.tokens(self.threads[thread].io);
+        (found.sleepers, found.waiting) = (found.sleepers - 1, found.waiting - tokens);
+        (found.delayed, found.waited) = (found.delayed + 1, found.waited + self.now - since);
         stage.waited += self.now - since;
         self.threads[thread].waits = None;
         self.pass(thread, gate + 1);
@@ -351,7 +361,16 @@ impl Stage {
                 None => {
                     let bucket = TokenBucket::new(tokens, burst.tokens(tokens), now);
                     let (name, unit) = (name.to_owned(), rate.unit());
-                    self.gates.push(Gate { name, unit, bucket, waited: 0, sleepers: 0 });
+                    let (delayed, waited, sleepers, waiting) = (0, 0, 0, 0);
+                    self.gates.push(Gate {
+                        name,
+                        unit,
+                        bucket,
+                        delayed,
+                        waited,
+                        sleepers,
+                        waiting,
+                    });
                     continue;
                 }
             };
@@ -374,8 +393,13 @@ impl Stage {
         };
         let gate = |gate: &Gate| GateReport {
             name: gate.name.clone(),
+            delayed: gate.delayed,
             waited_ns: gate.waited,
             waiting_now: gate.sleepers,
+            waiting_tokens: match gate.unit {
+                Unit::Bytes => gate.waiting,
+                Unit::Operations => gate.waiting / TOKENS_PER_OPERATION,
+            },
             ..GateReport::default()
         };
         FromStage::Report(StageReport {

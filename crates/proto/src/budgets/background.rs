@@ -125,7 +125,9 @@ impl BackgroundShare {
         // Foreground channels may have queues of their own, and the background passes the tenant's
         // bucket, too: the foreground waited there for no longer than either.
         let waited = Span(foreground.waited_ns).min(own_waited);
-        let usage = Usage { interval: cycle, served: foreground.bytes, waited, rate: own_rate };
+        let rate = own_rate;
+        let usage =
+            Usage { interval: cycle, served: foreground.bytes, waited, rate, ..Usage::default() };
         let has_waited = usage.is_held_back();
         // Without waits: the busiest of the last cycles, with headroom.
         let unbounded = Usage { waited: Span::ZERO, rate: u64::MAX, ..usage };
@@ -172,7 +174,8 @@ impl Flow {
         let is_stuck = held.waited_ns == 0 && held.waiting_now > 0;
         let waited = if is_stuck { cycle } else { Span(held.waited_ns) };
         let rate = if self.rate == 0 { u64::MAX } else { self.rate };
-        let usage = Usage { interval: cycle, served: moved.bytes, waited, rate };
+        let served = moved.bytes;
+        let usage = Usage { interval: cycle, served, waited, rate, ..Usage::default() };
         self.wanted = self.demand.observe(usage, interval);
         (moved, held)
     }

@@ -7,12 +7,12 @@
 //! interval of the search, as long as the longest between two reports; the growth of a stage whose
 //! reports are closer together is scaled to that. Requests are held back by the budget if waits at
 //! buckets, but for those at a tenant's own limit, add up to an eighth of the interval: one thread
-//! that waits for an eighth of its time could do more.
+//! that waits for an eighth of its time could do more. [`latency`](super::latency) says whose
+//! latency is compared with the bound.
 //!
 //! Bound: what is not read and written through stages is not seen. Where others use the storage,
 //! the capacity is what they leave. Data that the page cache has costs little time, so it counts as
-//! cheap requests of the device; latencies are the device's only if more than one request in a
-//! hundred goes there. Flushes are in no time of any request.
+//! cheap requests of the device. Flushes are in no time of any request.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -20,11 +20,12 @@ use alloc::vec::Vec;
 use tidegate_algo::capacity::search::{
     BudgetSearch, DeviceRates, DeviceSample, Evidence, Transfers,
 };
-use tidegate_algo::concurrent::histogram::{BucketCounts, BucketIndex};
+use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::gate::{Burst, Unit};
 use tidegate_model::policy::{GateKind, Levels, Resource};
 use tidegate_model::{Event, Iops, Policy, Rate, Span};
 
+use super::latency::{LatencySample, Requester};
 use super::window_stats::Waits;
 use crate::message::StorageReport;
 use crate::status::MeasuredStatus;
@@ -123,7 +124,7 @@ pub(super) struct Measured {
     /// Operations and bytes per second that were answered while the budget held requests back, over
     /// some seconds; zero before there were any.
     yielded: [f64; 2],
-    /// The 99th percentile of the last interval.
+    /// The latency of the last interval that counts.
     p99: Option<Span>,
     /// The search as it was at the last event, and for how long it has differed since.
     announced: BudgetSearch,
@@ -165,16 +166,16 @@ impl Measured {
     /// a change.
     pub(super) fn observe<'a>(
         &mut self,
-        views: impl Iterator<Item = &'a mut StorageView>,
+        views: impl Iterator<Item = (Requester, &'a mut StorageView)>,
     ) -> Option<Event> {
         let views: Vec<_> = views.collect();
-        let interval = views.iter().map(|view| view.fresh.span).max()?;
+        let interval = views.iter().map(|(_, view)| view.fresh.span).max()?;
         if interval < INTERVAL_MIN {
             return None;
         }
         let mut sample = DeviceSample { interval, ..DeviceSample::default() };
-        let (mut service, mut held) = (Waits::default(), Span::ZERO);
-        for view in views {
+        let (mut latency, mut held) = (LatencySample::default(), Span::ZERO);
+        for (requester, view) in views {
             let fresh = core::mem::take(&mut view.fresh);
             sample.is_waiting |= view.is_waiting;
             if fresh.span == Span::ZERO {
@@ -192,13 +193,10 @@ impl Measured {
                 written_bytes: scaled(written_bytes),
             });
             held = held.saturating_add(Span(scaled(fresh.held.0)));
-            service.merge(&fresh.service);
+            latency.add(requester, &fresh.service);
         }
         sample.is_held = held.0 >= interval.0 / HELD_PART;
-        // Cut so that a sum of untrusted counts is a number.
-        let counts = service.counts.into_iter().map(|count| count.min(u64::MAX >> 16));
-        let counts: BucketCounts = (0..).map(BucketIndex::at).zip(counts).collect();
-        self.p99 = counts.percentile(99.0);
+        self.p99 = latency.p99(self.bound);
         sample.p99 = self.p99.unwrap_or(Span::ZERO);
         // Answers without a known latency are no evidence that the storage has time left.
         sample.is_held &= self.p99.is_some();
@@ -277,6 +275,8 @@ const fn evidence(evidence: Evidence) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_algo::concurrent::histogram::BucketIndex;
+
     use super::*;
 
     const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
@@ -306,7 +306,7 @@ mod tests {
             });
             view.on_report(INTERVAL, false, true);
             view.on_held(INTERVAL);
-            let _ = measured.observe(core::iter::once(&mut view));
+            let _ = measured.observe(core::iter::once((Requester::default(), &mut view)));
         }
         measured.budget().get(Unit::Operations).unwrap()
     }

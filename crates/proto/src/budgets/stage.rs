@@ -9,15 +9,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_algo::concurrent::histogram::BucketCounts;
-use tidegate_algo::shaping::demand::{Calibration, Demand, Usage};
+use tidegate_algo::shaping::demand::Calibration;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
 use tidegate_model::{Policy, Span, StageId, Time};
 
 use super::background::BackgroundShare;
+pub(super) use super::bucket::Bucket;
 use super::capacity::StorageView;
-use super::debt::BucketDebt;
+use super::latency::Requester;
 use super::leased;
 use super::mix::Mix;
 use super::name_index::NameIndex;
@@ -117,46 +117,11 @@ pub(super) struct Share {
     pub(super) background: BackgroundShare,
 }
 
-/// One of a tenant's own buckets on a stage.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Bucket {
-    demand: Demand,
-    /// Whether the demand comes from a report.
-    is_measured: bool,
-    /// The stage's demand per second, in the budget's unit.
-    pub(super) wanted: u64,
-    /// The decided rate that is in force, in the budget's unit.
-    pub(super) goal: u64,
-    /// The bucket's rate that was sent for it.
-    pub(super) rate: u64,
-    /// The rate that was sent as safe without a controller.
-    pub(super) safe: u64,
-    /// The highest goal that the stage may enforce, and the highest safe rate that it may have:
-    /// those of a stage of another host fall only once it has answered.
-    pub(super) bound: u64,
-    pub(super) safe_bound: u64,
-    pub(super) debt: BucketDebt,
-    /// The number of the message that changed it last, and whether a change is in none yet.
-    changed_in: u64,
-    is_unsent: bool,
-    waited_seen: Option<u64>,
-    waited: u64,
-    waiting_now: u32,
-    /// Whether the rate is that of the tenant's limit, whatever the budget.
-    is_limit: bool,
-    /// The waiting times as last seen, once they were.
-    histogram: Option<BucketCounts>,
-}
-
 impl Share {
     /// A share without traffic. `wanted` is its assumed demand until the first report.
     fn new(policy: &Policy, index: usize, wanted: u64, is_new: bool) -> Self {
         let tenant = &policy.tenants[index];
-        let bucket = |unit| {
-            let histogram = is_new.then(BucketCounts::default);
-            let bucket = Bucket { wanted, histogram, ..Bucket::default() };
-            has_bucket(policy, tenant, unit).then_some(bucket)
-        };
+        let bucket = |unit| has_bucket(policy, tenant, unit).then(|| Bucket::new(wanted, is_new));
         let id = super::rules::tenant_id(index);
         let extra = policy.channels.iter().filter(|channel| channel.tenant == id).count();
         let counter = Counter { detail: Detail::new(is_new), ..Counter::default() };
@@ -183,7 +148,7 @@ impl Share {
         self.channels[0] = earlier.channels[0].clone();
         for (bucket, earlier) in self.buckets.iter_mut().zip(&earlier.buckets) {
             if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
-                *bucket = Bucket { goal: 0, rate: 0, ..earlier.clone() };
+                *bucket = Bucket::resumed(earlier);
             }
         }
     }
@@ -407,7 +372,9 @@ impl Stage {
             tenant.stage_waits += share.recent.on_channels(fresh);
             let calibration = is_device.then_some(&self.calibration);
             tenant.on_served(fresh, calibration, &mut share.buckets);
-            self.storage.on_held(share.settle(fresh, (cycle, interval), calibration));
+            let reserved = policy.map(|(policy, _)| policy.tenants[share.tenant].reservation);
+            let promised = (calibration, reserved.unwrap_or_default());
+            self.storage.on_held(share.settle(fresh, (cycle, interval), promised));
             if let (Some((policy, _)), None) = (policy, calibration) {
                 share.join_demands(fresh, policy.budget);
             }
@@ -476,20 +443,22 @@ impl Stage {
         let Some(index) = self.share_of(tenant) else { return };
         let share = &mut self.shares[index];
         let Some(bucket) = &mut share.buckets[unit as usize] else { return };
-        // Counters of a new stage began at zero, as those of its channels did.
-        let unseen = if self.is_new { 0 } else { gate.waited_ns };
-        let before = bucket.waited_seen.replace(gate.waited_ns).unwrap_or(unseen);
-        bucket.waited = gate.waited_ns.saturating_sub(before);
+        bucket.on_report(&gate, self.is_new);
         let in_force = tenants[tenant].announced[unit as usize];
         let is_limit = recent_waits::is_limit(policy, tenant, unit, in_force);
-        share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited);
-        (bucket.waiting_now, bucket.is_limit) = (gate.waiting_now, is_limit);
-        bucket.debt.start.on_waiting(gate.waiting_tokens);
+        share.recent.on_bucket(StageGate::bucket(unit, is_limit), bucket.waited().0);
+        bucket.is_limit = is_limit;
         let waits = &mut tenants[tenant].waits[unit as usize];
-        waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited);
+        waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited().0);
         if !gate.waiting.is_empty() {
             waits.add(&mut bucket.histogram, gate.waiting);
         }
+    }
+
+    /// The work of the storage behind it, and whose requests these are.
+    pub(super) fn storage_view(&mut self, policy: &Policy) -> (Requester, &mut StorageView) {
+        let tenants = self.shares.iter().map(|share| share.tenant);
+        (Requester::of(policy, tenants), &mut self.storage)
     }
 
     /// The index of the share of the tenant at `index`.
@@ -500,24 +469,23 @@ impl Stage {
 
 impl Share {
     /// Turns the growth by the report at hand, which is about a `cycle`, into rates and demands.
-    /// `interval` is the policy's pause between decisions. Returns how long requests waited for
-    /// more of the budget.
+    /// `interval` is the policy's pause between decisions. A tenant that was held back demands what
+    /// is `reserved` for it at least. Returns how long requests waited for more of the budget.
     fn settle(
         &mut self,
         fresh: TrafficCounters,
         (cycle, interval): (Span, Span),
-        calibration: Option<&Calibration>,
+        (calibration, reserved): (Option<&Calibration>, Levels),
     ) -> Span {
         let own = self
             .bucket(Unit::Bytes)
-            .map_or((u64::MAX, Span::ZERO), |bucket| (bucket.rate, Span(bucket.waited)));
+            .map_or((u64::MAX, Span::ZERO), |bucket| (bucket.rate, bucket.waited()));
         let background = self.background.settle(fresh, (cycle, interval), own);
         if cycle == Span::ZERO {
             return Span::ZERO;
         }
         if let Some(bucket) = &mut self.buckets[Unit::Bytes as usize] {
-            bucket.waited = bucket.waited.saturating_add(background.waited_ns);
-            bucket.waiting_now = bucket.waiting_now.saturating_add(background.waiting_now);
+            bucket.on_background(&background);
         }
         let mut held = Span::ZERO;
         let served = [fresh.bytes, fresh.operations];
@@ -527,22 +495,18 @@ impl Share {
         for unit in UNITS {
             let Some(bucket) = &mut self.buckets[unit as usize] else { continue };
             self.waiting_now = self.waiting_now.saturating_add(bucket.waiting_now);
-            // A request is counted once it has waited. Where some wait and none has finished, they
-            // waited all the time.
-            let is_stuck = bucket.waited == 0 && bucket.waiting_now > 0;
-            let waited = if is_stuck { cycle } else { Span(bucket.waited) };
-            bucket.waited = 0;
+            let requests = (served[unit as usize], fresh.operations);
+            let (wanted, waited) = bucket.settle(requests, (cycle, interval));
             if !bucket.is_limit {
                 held = held.saturating_add(waited);
             }
-            let served = served[unit as usize];
-            let usage = Usage { interval: cycle, served, waited, rate: bucket.rate };
-            let wanted = bucket.demand.observe(usage, interval);
-            bucket.is_measured = true;
             bucket.wanted = match (unit, calibration) {
                 (Unit::Bytes, Some(calibration)) => calibration.device_rate(wanted),
                 _ => wanted,
             };
+            if bucket.is_unmet {
+                bucket.wanted = bucket.wanted.max(reserved.get(unit).unwrap_or(0));
+            }
         }
         held
     }
@@ -562,30 +526,6 @@ impl Share {
         let by_operations = self.mix.with(Unit::Bytes, wanted(of_operations, Unit::Operations));
         of_operations.wanted = of_operations.wanted.max(by_bytes.unwrap_or(0));
         of_bytes.wanted = of_bytes.wanted.max(by_operations.unwrap_or(0));
-    }
-}
-
-impl Bucket {
-    /// Decides its goal, the rate for it and the safe rate, which the next message carries. Rules
-    /// reach a stage of this machine at once; `is_late` says that they come late or never, as to a
-    /// stage of another host or without a connection.
-    pub(super) fn set(&mut self, goal: u64, rate: u64, safe: u64, is_late: bool) {
-        (self.goal, self.rate, self.safe) = (goal, rate, safe);
-        let kept = if is_late { (self.bound, self.safe_bound) } else { (0, 0) };
-        (self.bound, self.safe_bound) = (kept.0.max(goal), kept.1.max(safe));
-        self.is_unsent = true;
-    }
-
-    /// The stage has taken the messages up to this number.
-    fn on_answered(&mut self, number: u64) {
-        if !self.is_unsent && self.changed_in <= number {
-            (self.bound, self.safe_bound) = (self.goal, self.safe);
-        }
-    }
-
-    /// The stage's demand per second; none before a report, or if the demand has no bound.
-    pub(super) fn known_demand(&self) -> Option<u64> {
-        (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)
     }
 }
 

@@ -33,6 +33,11 @@ fn quiet_stage(world: &mut ControllerTestbed) -> ConnectionId {
 /// The next round, to which the stage answers with this about its storage.
 fn round(world: &mut ControllerTestbed, stage: ConnectionId, storage: StorageReport) {
     world.run(Span(200 * MS));
+    answer(world, stage, storage);
+}
+
+/// The stage answers to the round under way.
+fn answer(world: &mut ControllerTestbed, stage: ConnectionId, storage: StorageReport) {
     let received = std::mem::take(&mut world.stage(stage).received);
     let asked = received.iter().rev().find_map(|message| match message {
         ToStage::Collect { round, .. } => Some(*round),
@@ -117,6 +122,47 @@ fn a_slow_storage_lowers_the_budget_and_an_event_says_so_once() {
     };
     assert_eq!(resource, "disk");
     assert!(*operations_per_second < 25_000 && reason.contains("longer than the bound"));
+}
+
+/// A database with few slow reads beside a backup with many quick ones, in one round.
+fn round_of_two(world: &mut ControllerTestbed, stages: [ConnectionId; 2], number: u64, took: Span) {
+    let storage = [(20, took), (5_000, Span(100_000))].map(|(reads, took)| {
+        let all = reads * number;
+        StorageReport {
+            begun: all,
+            reads: all,
+            read_bytes: all << 12,
+            service: [(BucketIndex::of(took), all)].into(),
+            ..StorageReport::default()
+        }
+    });
+    world.run(Span(200 * MS));
+    for (stage, storage) in stages.into_iter().zip(storage) {
+        answer(world, stage, storage);
+    }
+}
+
+/// The bound is for the tenant with a reservation. Of all reads together, 99 of 100 are quick.
+#[test]
+fn slow_reads_of_one_tenant_are_not_hidden_by_quick_ones_of_another() {
+    let text = policy("disk") + "[[tenant]]\nname = \"backup\"\n";
+    let mut world = ControllerTestbed::new(Some(&text));
+    let stages = ["oltp", "backup"].map(|tenant| {
+        let stage = world.join(tenant, 0);
+        world.stage(stage).is_deaf = true;
+        stage
+    });
+    for number in 1..=12 {
+        round_of_two(&mut world, stages, number, Span(60 * MS));
+    }
+    let measured = world.status().measured.unwrap();
+    assert_eq!(measured.evidence, "slow");
+    assert!((60 * MS..68 * MS).contains(&measured.latency_p99_ns.unwrap()), "{measured:?}");
+    assert!(operations(&world) < 50_000, "{}", operations(&world));
+    // The database reads from memory, so the bound is for the backup.
+    round_of_two(&mut world, stages, 1_000, Span(10_000));
+    let measured = world.status().measured.unwrap();
+    assert!(measured.latency_p99_ns.unwrap() < MS, "{measured:?}");
 }
 
 #[test]
