@@ -8,7 +8,8 @@ use tidegate_stage::{Bypass, NoRules, Stage, StageAgent};
 
 use crate::arguments::{Versioned, optional, out, sized, slice, text};
 use crate::status::{
-    Problem, TIDEGATE_NO_RULES, TIDEGATE_STAGE_REFUSED, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded,
+    Problem, TIDEGATE_NO_RULES, TIDEGATE_STAGE_REFUSED, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL,
+    guarded,
 };
 
 /// A stage: gates that this process's requests pass, and the link to a controller that sets them.

@@ -73,10 +73,7 @@ fn folder(pattern: &str) -> Option<&str> {
 
 /// The folder of a pattern, if the pattern is absolute and the folder does not exist. A folder that
 /// cannot be seen may exist.
-fn missing_folder(
-    pattern: &str,
-    resolve: impl Fn(&Path) -> io::Result<PathBuf>,
-) -> Option<&str> {
+fn missing_folder(pattern: &str, resolve: impl Fn(&Path) -> io::Result<PathBuf>) -> Option<&str> {
     let folder = folder(pattern).filter(|folder| folder.starts_with('/'))?;
     let error = resolve(Path::new(folder)).err()?;
     let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn golden_frames_of_version_one() {
-        assert_eq!(VERSION, 9, "a new version needs new golden frames beside these");
+        assert_eq!(VERSION, 10, "a new version needs new golden frames beside these");
         let hello = Hello::Operator { version: 1 };
         assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
         let info = StageInfo {

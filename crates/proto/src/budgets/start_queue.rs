@@ -140,12 +140,7 @@ impl Budgets {
 
     /// Releases a bucket or corrects the end of its hold, and adds its tokens to what stands in
     /// front of the next one. Returns the change.
-    fn advance_one(
-        &mut self,
-        now: Time,
-        index: BucketIndex,
-        excess: &mut Excess,
-    ) -> Option<Rule> {
+    fn advance_one(&mut self, now: Time, index: BucketIndex, excess: &mut Excess) -> Option<Rule> {
         let BucketIndex { stage, share, unit } = index;
         let policy = &self.active.as_ref()?.policy;
         let stage = self.stages.get_mut(&stage)?;
