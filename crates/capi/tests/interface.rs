@@ -436,7 +436,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
             tidegate_clear_rules(stage),
         ]
     };
-    assert_eq!(statuses, [TIDEGATE_INVALID; 18]);
+    assert_eq!(statuses, [TIDEGATE_INVALID; 19]);
     assert_eq!(memory, [0; 40], "nothing was written");
     assert!(detail().contains("stage is null or misaligned"), "{}", detail());
     assert_eq!(complete(&mut admission, 1), TIDEGATE_OK, "the request is still under way");
