@@ -415,8 +415,8 @@ int tidegate_stage_close(tidegate_stage *stage);
 //
 // TIDEGATE_INVALID: a null or misaligned pointer.
 // TIDEGATE_NO_RULES: no controller is there, or it has not answered yet, or it has no policy.
-// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules. The
-// thread goes on trying if another policy could change that.
+// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules.
+// The thread goes on trying if another policy could change that.
 int tidegate_stage_ready(const tidegate_stage *stage);
 
 // Fills `info`, whose size the caller has set.

@@ -201,8 +201,8 @@ pub(crate) unsafe fn handle<'a>(stage: *const StageHandle) -> Result<&'a StageHa
 ///
 /// TIDEGATE_INVALID: a null or misaligned pointer.
 /// TIDEGATE_NO_RULES: no controller is there, or it has not answered yet, or it has no policy.
-/// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules. The
-/// thread goes on trying if another policy could change that.
+/// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules.
+/// The thread goes on trying if another policy could change that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_stage_ready(stage: *const StageHandle) -> c_int {
     guarded(|| {

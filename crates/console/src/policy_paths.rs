@@ -1,7 +1,7 @@
 //! Patterns of paths that match no file of this machine, as requests name files.
 //!
-//! - A pattern may lead through a symbolic link: stages know an open file by its real path, so reads
-//!   and writes of files behind the link match no such pattern, and pass without a limit.
+//! - A pattern may lead through a symbolic link: stages know an open file by its real path, so
+//!   reads and writes of files behind the link match no such pattern, and pass without a limit.
 //! - Its folder may be missing, as that of an example that was not edited. Other machines under the
 //!   policy may have the folder, so this is no error.
 
@@ -37,8 +37,8 @@ pub(crate) fn warnings(policy: &Policy) -> Vec<String> {
     answers.recv_timeout(PATIENCE).unwrap_or_default()
 }
 
-/// Warnings about each pattern that leads through a link or into a missing folder. `resolve` has the
-/// real path of a path.
+/// Warnings about each pattern that leads through a link or into a missing folder. `resolve` has
+/// the real path of a path.
 fn doubtful(patterns: &[String], resolve: impl Fn(&Path) -> io::Result<PathBuf>) -> Vec<String> {
     let mut warnings = Vec::new();
     for pattern in patterns {

@@ -315,8 +315,8 @@ impl TokenBucket {
     }
 
     /// Lets the line be paid from `until` on: no request goes before, and those that wait already
-    /// wait as much longer. What is in the bucket is lost; debts stay. A moment that has passed ends
-    /// an earlier hold. Without a limit nothing changes.
+    /// wait as much longer. What is in the bucket is lost; debts stay. A moment that has passed
+    /// ends an earlier hold. Without a limit nothing changes.
     ///
     /// Tokens that a taker caches at this moment are not lost.
     ///
