@@ -83,6 +83,14 @@
 // changed; try again after two periods.
 #define TIDEGATE_THROTTLED 19
 
+// No controller has sent rules yet: none is there, or it has not answered, or it has no policy.
+// They may still come.
+#define TIDEGATE_NO_RULES 20
+
+// The controller refuses the stage: its policy has no such tenant, or the user may not act for it.
+// Or the stage cannot hold the rules of the policy.
+#define TIDEGATE_STAGE_REFUSED 21
+
 // The version of this header.
 #define TIDEGATE_VERSION 256
 
@@ -400,6 +408,16 @@ int tidegate_stage_open(const tidegate_settings *settings, tidegate_stage **stag
 //
 // TIDEGATE_INVALID: a misaligned pointer.
 int tidegate_stage_close(tidegate_stage *stage);
+
+// Whether a stage has rules, a controller's or the program's own. If not, tidegate_error_detail()
+// says why. Does not wait: a program that is to begin with rules calls it again after some
+// milliseconds, until it returns another status than TIDEGATE_NO_RULES.
+//
+// TIDEGATE_INVALID: a null or misaligned pointer.
+// TIDEGATE_NO_RULES: no controller is there, or it has not answered yet, or it has no policy.
+// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules.
+// The thread goes on trying if another policy could change that.
+int tidegate_stage_ready(const tidegate_stage *stage);
 
 // Fills `info`, whose size the caller has set.
 //

@@ -146,6 +146,9 @@ public:
         return status;
     }
 
+    /* Whether there are rules; if not, the status and its detail say why. Does not wait. */
+    Status ready() const noexcept { return tidegate_stage_ready(raw_); }
+
     /* Lets a request pass its gates, which may take a while. */
     Admission enforce(std::uint32_t operation, std::uint64_t bytes,
                       const char *path = nullptr) const noexcept {

@@ -31,7 +31,7 @@ class NoLibrary(Error, OSError):
 
 
 class Unreachable(Error, ConnectionError):
-    """No controller or data node listens there; or it is gone, and without it nothing goes on."""
+    """No controller or data node listens there, or it is gone; or the controller sends no rules."""
 
 
 class NotAdmitted(Error, PermissionError):
@@ -86,6 +86,8 @@ _ERRORS: dict[int, type[Error]] = {
     17: Late,
     18: Forked,
     19: Throttled,
+    20: Unreachable,
+    21: Unreachable,
 }
 
 

@@ -44,6 +44,7 @@ def _declare_stage(found: ctypes.CDLL) -> None:
     for name, arguments in {
         "stage_open": [_POINTER, _POINTER],
         "stage_close": [_POINTER],
+        "stage_ready": [_POINTER],
         "stage_info": [_POINTER, _POINTER],
         "collect": [_POINTER, _POINTER, size, _POINTER],
         "enforce": [_POINTER, number, ctypes.c_uint64, text, _POINTER],

@@ -8,7 +8,6 @@ import functools
 import io
 import operator
 import os
-import socket as sockets
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, Any, NamedTuple, NoReturn
 
-from .errors import Unreachable
+from .errors import of_status
 from .library import fail, load, wrong_type
 
 __all__ = ["Counters", "Request", "Stage", "StageInfo", "gated", "shared"]
@@ -53,6 +52,9 @@ _BUFFER = 1 << 17
 
 _POLL = 0.002
 """Seconds between two checks whether rules have come."""
+
+_NO_RULES = 20
+"""TIDEGATE_NO_RULES: there are none yet, and they may still come."""
 
 
 class Counters(NamedTuple):
@@ -203,7 +205,7 @@ class Stage:
     ``tidegate run`` needs no stage: a file's requests would pass two.
 
     Raises :class:`tidegate.NoLibrary` without the C library, and :class:`tidegate.Unreachable` if
-    no rules come in time.
+    no rules come in time, or as soon as the controller refuses the stage.
     """
 
     def __init__(
@@ -239,15 +241,20 @@ class Stage:
         self._handle = handle.value
         _stages.add(self)
         if timeout is not None:
-            self._wait(timeout, words["socket"] or os.environ.get("TIDEGATE_SOCKET"))
+            self._wait(timeout)
 
-    def _wait(self, timeout: float, socket: str | None) -> None:
+    def _wait(self, timeout: float) -> None:
         """Waits for the first rules; if none come, closes the stage."""
         until = time.monotonic() + timeout
-        while self.info().generation == 0:
+        while status := self._library.tidegate_stage_ready(self._handle):
+            reason = self._library.tidegate_error_detail().decode()
+            if status != _NO_RULES:
+                self.close()
+                raise of_status(status, reason)
             if time.monotonic() >= until:
                 self.close()
-                raise Unreachable(_no_rules(timeout, socket))
+                words = f"no rules came from a controller within {timeout} s: {reason}"
+                raise of_status(status, words + _help(reason))
             time.sleep(_POLL)
 
     def __reduce__(self) -> NoReturn:
@@ -459,22 +466,11 @@ def _path(path: str | os.PathLike[str]) -> bytes | None:
     return text
 
 
-def _no_rules(timeout: float, socket: str | None) -> str:
-    """Why no rules have come in time, as far as it can be seen from here."""
-    start = "start one with `tidegate up`, or name its socket"
-    if socket is not None:
-        with sockets.socket(sockets.AF_UNIX) as probe:
-            try:
-                probe.connect(socket)
-            except OSError as error:
-                reason = error.strerror or error
-                return f"no controller listens at {socket} ({reason}); {start}"
-    where = socket or "the default socket"
-    return (
-        f"no rules came from a controller at {where} within {timeout} s: if there is none, {start};"
-        " else it has no policy (`tidegate apply`), or it refuses this stage, and its log says"
-        " why: no such tenant, or one that this user may not act for"
-    )
+def _help(reason: str) -> str:
+    """What an operator can do for this reason."""
+    if reason.startswith("no controller"):
+        return "; start one with `tidegate up`, or name its socket"
+    return ""
 
 
 class _GatedRaw(io.RawIOBase):

@@ -4,10 +4,13 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering::Relaxed as RELAXED;
 
 use tidegate_stage::transform::{Keys, Layered};
-use tidegate_stage::{Bypass, Stage, StageAgent};
+use tidegate_stage::{Bypass, NoRules, Stage, StageAgent};
 
 use crate::arguments::{Versioned, optional, out, sized, slice, text};
-use crate::status::{Problem, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded};
+use crate::status::{
+    Problem, TIDEGATE_NO_RULES, TIDEGATE_STAGE_REFUSED, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL,
+    guarded,
+};
 
 /// A stage: gates that this process's requests pass, and the link to a controller that sets them.
 ///
@@ -190,6 +193,30 @@ pub(crate) unsafe fn handle<'a>(stage: *const StageHandle) -> Result<&'a StageHa
     let stage = out(stage.cast_mut(), "stage")?;
     // SAFETY: not null and aligned; the rest is the caller's promise.
     Ok(unsafe { &*stage })
+}
+
+/// Whether a stage has rules, a controller's or the program's own. If not, tidegate_error_detail()
+/// says why. Does not wait: a program that is to begin with rules calls it again after some
+/// milliseconds, until it returns another status than TIDEGATE_NO_RULES.
+///
+/// TIDEGATE_INVALID: a null or misaligned pointer.
+/// TIDEGATE_NO_RULES: no controller is there, or it has not answered yet, or it has no policy.
+/// TIDEGATE_STAGE_REFUSED: the controller refuses the stage, or the stage cannot hold its rules.
+/// The thread goes on trying if another policy could change that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_stage_ready(stage: *const StageHandle) -> c_int {
+    guarded(|| {
+        // SAFETY: null, or open.
+        let handle = unsafe { handle(stage) }?;
+        let has_rules = handle.stage.layout().header.generation.load(RELAXED) != 0;
+        match handle.agent.no_rules().filter(|_| !has_rules) {
+            None => Ok(()),
+            Some(NoRules { reason, is_refused: true }) => {
+                Err(Problem::new(TIDEGATE_STAGE_REFUSED, reason))
+            }
+            Some(NoRules { reason, .. }) => Err(Problem::new(TIDEGATE_NO_RULES, reason)),
+        }
+    })
 }
 
 /// Fills `info`, whose size the caller has set.

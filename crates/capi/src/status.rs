@@ -51,8 +51,14 @@ pub const TIDEGATE_FORKED: c_int = 18;
 /// This client's updates hold as many blocks of the store as they may at this time. Nothing was
 /// changed; try again after two periods.
 pub const TIDEGATE_THROTTLED: c_int = 19;
+/// No controller has sent rules yet: none is there, or it has not answered, or it has no policy.
+/// They may still come.
+pub const TIDEGATE_NO_RULES: c_int = 20;
+/// The controller refuses the stage: its policy has no such tenant, or the user may not act for it.
+/// Or the stage cannot hold the rules of the policy.
+pub const TIDEGATE_STAGE_REFUSED: c_int = 21;
 
-const NAMES: [&CStr; 20] = [
+const NAMES: [&CStr; 22] = [
     c"done",
     c"invalid argument",
     c"failure inside the library",
@@ -73,6 +79,8 @@ const NAMES: [&CStr; 20] = [
     c"not done in time",
     c"store of another process",
     c"too many updates for the free space",
+    c"no rules yet",
+    c"stage refused by the controller",
 ];
 
 /// Why a call ends early: a status, and words about it.

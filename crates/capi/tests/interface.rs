@@ -357,11 +357,26 @@ const EMPTY: Info = Info { size: 0, generation: 0, reserved: 0, not_storage: 0, 
 
 #[test]
 fn every_status_has_a_name() {
-    for status in [-1, TIDEGATE_OK, TIDEGATE_THROTTLED, TIDEGATE_THROTTLED + 1] {
+    for status in [-1, TIDEGATE_OK, TIDEGATE_STAGE_REFUSED, TIDEGATE_STAGE_REFUSED + 1] {
         // SAFETY: never null, and constant.
         let text = unsafe { CStr::from_ptr(tidegate_strerror(status)) };
         assert!(!text.is_empty());
     }
+}
+
+#[test]
+fn a_stage_without_rules_says_why() {
+    let open = Open::new();
+    // SAFETY: the stage is open.
+    let ready = || unsafe { tidegate_stage_ready(open.0) };
+    let begin = std::time::Instant::now();
+    while !(ready() == TIDEGATE_NO_RULES && detail().contains("nothing listens at")) {
+        assert!(begin.elapsed().as_secs() < 60, "{}", detail());
+        std::thread::yield_now();
+    }
+    assert!(detail().contains("/nonexistent/controller.sock"), "{}", detail());
+    open.with(&[(c"g", kind(TIDEGATE_GATE_OPEN))]);
+    assert_eq!(ready(), TIDEGATE_OK, "these are the program's own");
 }
 
 /// The same address and one byte.
@@ -387,6 +402,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
             tidegate_stage_open(null(), askew(pointer).cast()),
             tidegate_stage_close(stage),
             tidegate_stage_info(stage, pointer.cast()),
+            tidegate_stage_ready(stage),
             tidegate_stage_info(open.0, askew(pointer).cast()),
             tidegate_collect(stage, null_mut(), 0, &raw mut count),
             tidegate_collect(open.0, null_mut(), 0, askew(pointer).cast()),
@@ -420,7 +436,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
             tidegate_clear_rules(stage),
         ]
     };
-    assert_eq!(statuses, [TIDEGATE_INVALID; 18]);
+    assert_eq!(statuses, [TIDEGATE_INVALID; 19]);
     assert_eq!(memory, [0; 40], "nothing was written");
     assert!(detail().contains("stage is null or misaligned"), "{}", detail());
     assert_eq!(complete(&mut admission, 1), TIDEGATE_OK, "the request is still under way");

@@ -18,7 +18,7 @@ use toml::Spanned;
 
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
-use crate::linked_paths;
+use crate::policy_paths;
 use crate::text_file::{self, FileKind, Reader};
 
 /// A policy that was read: its text and what it means.
@@ -92,7 +92,7 @@ impl PolicyFile {
         };
         let doubts = Policy::doubts(&self.text, is_user);
         let doubts = doubts.iter().map(ToString::to_string);
-        let doubts = doubts.chain(linked_paths::warnings(&self.policy));
+        let doubts = doubts.chain(policy_paths::warnings(&self.policy));
         doubts.map(|doubt| format!("{}: {doubt}", self.name)).collect()
     }
 

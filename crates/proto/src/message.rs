@@ -32,7 +32,7 @@ pub mod latency;
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
 /// another one.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,9 +216,8 @@ pub struct HeldBucket {
     pub rate: Throughput,
     /// The rate without a controller.
     pub safe: Throughput,
-    /// Bytes or operations that it was charged, while its turn has not come. It has paid some of
-    /// them since.
-    pub charged: u64,
+    /// For how long from now it lets no request go, while its turn has not come.
+    pub held: Span,
 }
 
 /// The end of a hello. A hello that ends before it has an earlier version, or its stage holds
@@ -341,9 +340,9 @@ impl Rule {
         Self::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
     }
 
-    /// Takes tokens out of a gate's bucket, or gives them back if there are fewer than zero.
-    pub fn charge(gate: impl Into<String>, tokens: i64) -> Self {
-        Self::Enforcement(Enforcement::Charge { gate: gate.into(), tokens })
+    /// Lets no request pass a gate's bucket for so long.
+    pub fn hold(gate: impl Into<String>, span: Span) -> Self {
+        Self::Enforcement(Enforcement::Hold { gate: gate.into(), span })
     }
 }
 
@@ -404,15 +403,14 @@ pub enum Enforcement {
         /// Its new rate, in the unit it has.
         rate: Throughput,
     },
-    /// Takes tokens out of a token bucket, beyond what is in it if need be, or gives them back: no
-    /// more than were taken and, if nothing stays charged, no more than the bucket has not paid. So
-    /// a stage waits for what other stages of its tenant had beyond the tenant's limit. Requests
-    /// that wait already wait for these tokens as well.
-    Charge {
+    /// Lets no request pass a token bucket for a while, also none that waits already. So a stage
+    /// waits for what other stages of its tenant had beyond the tenant's limit. The end comes by
+    /// itself, whether or not a controller and a supervisor are there by then.
+    Hold {
         /// The gate's name.
         gate: String,
-        /// Bytes or operations, as the gate counts: more than zero are taken, fewer given back.
-        tokens: i64,
+        /// For how long from now; zero to end an earlier hold.
+        span: Span,
     },
 }
 

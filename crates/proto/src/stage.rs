@@ -17,16 +17,19 @@
 //! the rates in the segment last for a while only, too ([`Machine::kept_until`]): while the caller
 //! renews them. If it does not, the processes of the segment go over to the safe rates themselves.
 //! A caller that comes back first reads what the controller has sent meanwhile; with the connection
-//! the rates are gone ([`Machine::on_lapsed`]).
+//! the rates are gone ([`Machine::on_lapsed`]). A stage that waits for its turn knows the time of
+//! its turn ([`Enforcement::Hold`]): its requests go then, whoever is gone.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{GateSpec, Span, StageId, Time};
 
-use crate::message::{FromStage, Held, HeldBucket, Hello, Rule, StageInfo, ToStage, VERSION};
+use crate::message::{
+    Enforcement, FromStage, Held, HeldBucket, Hello, Rule, StageInfo, ToStage, VERSION,
+};
 use crate::session::version::VersionMismatch;
 use crate::session::{FromController, PeerSession, Standing};
 
@@ -92,11 +95,15 @@ pub struct Machine {
     sent: VecDeque<(u64, Time)>,
     /// Until when the rates last; [`Time::MAX`] without a lease.
     leased_until: Time,
+    /// Until when buckets let no request pass, by the name of the gate.
+    held_until: BTreeMap<String, Time>,
     /// Whether the fallback is in force.
     alone: bool,
     outputs: VecDeque<Output>,
     /// The last notice, so that a lasting fault is reported once.
     noticed: String,
+    /// Whether the controller that answered last refused the stage.
+    is_refused: bool,
 }
 
 impl Machine {
@@ -114,9 +121,11 @@ impl Machine {
             fallback: Fallback::Keep,
             sent: VecDeque::new(),
             leased_until: Time::MAX,
+            held_until: BTreeMap::new(),
             alone: false,
             outputs: VecDeque::new(),
             noticed: String::new(),
+            is_refused: false,
         }
     }
 
@@ -152,8 +161,8 @@ impl Machine {
     pub fn hello(&self, now: Time) -> Hello {
         let bucket = |(gate, spec): (&str, &plan::Gate)| {
             let GateSpec::TokenBucket { rate: safe, .. } = spec.spec else { return None };
-            let (rate, charged) = (spec.rate.unwrap_or(safe), self.plan.charged(gate));
-            Some(HeldBucket { gate: gate.into(), rate, safe, charged })
+            let held = self.held_until.get(gate).map_or(Span::ZERO, |until| until.since(now));
+            Some(HeldBucket { gate: gate.into(), rate: spec.rate.unwrap_or(safe), safe, held })
         };
         let lease = match self.leased_until {
             Time::MAX => Span::ZERO,
@@ -167,6 +176,16 @@ impl Machine {
     /// Whether a controller has welcomed the stage and not gone since.
     pub fn is_connected(&self) -> bool {
         !self.has_ended && self.session.standing() == Standing::Joined
+    }
+
+    /// The last notice; none before the first, and none once a controller has welcomed the stage.
+    pub fn last_notice(&self) -> Option<&str> {
+        (!self.noticed.is_empty()).then_some(&self.noticed)
+    }
+
+    /// Whether the controller that answered last refused the stage.
+    pub const fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Whether there is a connection.
@@ -244,14 +263,14 @@ impl Machine {
     /// No controller listens on this machine, and why.
     pub fn on_absent(&mut self, now: Time, reason: &str) {
         if !self.has_ended {
-            self.is_connecting = false;
+            (self.is_connecting, self.is_refused) = (false, false);
             self.session.on_absent(now, RETRY_ABSENT);
             self.notice(format!("no controller: {reason}"));
         }
     }
 
     fn lose(&mut self, now: Time, reason: String) {
-        self.is_connecting = false;
+        (self.is_connecting, self.is_refused) = (false, false);
         self.session.on_closed(now);
         self.notice(reason);
     }
@@ -282,10 +301,11 @@ impl Machine {
                     self.leased_until = Time::MAX;
                 }
                 self.noticed.clear();
+                self.is_refused = false;
             }
             ToStage::Refused { .. } => {}
             ToStage::Lease { round, length } => self.renew(round, length),
-            ToStage::Apply { revision, rules } => self.apply(revision, &rules),
+            ToStage::Apply { revision, rules } => self.apply(now, revision, &rules),
             ToStage::Collect { round, detail } => {
                 // It is sent later than now: a lease from now on is the shorter one.
                 self.sent.truncate(REPORTS_MAX);
@@ -312,6 +332,7 @@ impl Machine {
     /// The controller refuses the stage. Unless another attempt may help, this is its last one.
     fn refused(&mut self, message: &ToStage, reason: String, may_help: bool) {
         self.outputs.push_back(Output::Close);
+        self.is_refused = true;
         self.has_ended |= !may_help;
         let version = match message {
             ToStage::Welcome { version, .. } | ToStage::Refused { version, .. } => *version,
@@ -324,7 +345,7 @@ impl Machine {
         self.notice(reason);
     }
 
-    fn apply(&mut self, revision: u64, rules: &[Rule]) {
+    fn apply(&mut self, now: Time, revision: u64, rules: &[Rule]) {
         let error = match self.plan.apply(rules) {
             Ok(change) => {
                 // New rates for rules that were refused do not make them the ones in force.
@@ -332,6 +353,7 @@ impl Machine {
                     self.info.revision = revision;
                 }
                 self.alone = false;
+                self.note_holds(now, rules);
                 if let Some(change) = change {
                     self.outputs.push_back(Output::Install(change));
                 }
@@ -344,6 +366,16 @@ impl Machine {
             }
         };
         self.outputs.push_back(Output::Send(FromStage::Applied { revision, error }));
+    }
+
+    /// Keeps the ends of holds: the next controller finds them in the hello.
+    fn note_holds(&mut self, now: Time, rules: &[Rule]) {
+        for rule in rules {
+            if let Rule::Enforcement(Enforcement::Hold { gate, span }) = rule {
+                self.held_until.insert(gate.clone(), now.after(*span));
+            }
+        }
+        self.held_until.retain(|gate, until| *until > now && self.plan.has_gate(gate));
     }
 
     /// Nothing uses the stage any more.

@@ -7,8 +7,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
@@ -117,6 +117,22 @@ impl Driver {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.machine.is_connected()
+    }
+
+    /// Why there are no rules of a controller; none if there are.
+    fn no_rules(&self) -> Option<NoRules> {
+        if self.is_ready() {
+            return None;
+        }
+        let reason = match (self.machine.last_notice(), self.is_connected()) {
+            (Some(notice), _) => notice,
+            (None, true) => "the controller has no policy yet; apply one with `tidegate apply`",
+            (None, false) => NoRules::NO_ANSWER,
+        };
+        // A notice while the connection goes on is about the rules.
+        let is_refused = self.machine.is_refused()
+            || self.is_connected() && self.machine.last_notice().is_some();
+        Some(NoRules { reason: reason.into(), is_refused })
     }
 
     /// Does what is due, then waits until something happens: on the link, to a process, on one of
@@ -330,7 +346,7 @@ fn next_generation(header: &Header) -> u32 {
 /// table names any more. Rates hold until `kept_until`.
 fn install(segment: &Segment, change: &Change, kept_until: Time) {
     change.gates.iter().for_each(|gate| set_gate(segment, gate, kept_until));
-    change.charges.iter().for_each(|it| gate::charge(segment, *it));
+    change.holds.iter().for_each(|it| gate::hold(segment, *it));
     change.channels.iter().for_each(|channel| set_channel(segment, *channel));
     if let Some(words) = &change.words {
         let header = &segment.header;
@@ -412,6 +428,20 @@ fn set_channel(segment: &Segment, set: SetChannel) {
     cell.probed.store(u32::from(set.probed), Ordering::Relaxed);
 }
 
+/// Why a stage has no rules of a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRules {
+    /// The reason, for people.
+    pub reason: String,
+    /// Whether the controller refuses the stage, or the stage its rules. Otherwise the controller
+    /// is not there, has not answered yet, or has no policy yet.
+    pub is_refused: bool,
+}
+
+impl NoRules {
+    const NO_ANSWER: &str = "the controller has not answered yet";
+}
+
 /// The agent of a stage inside a program: a segment of its own and a thread. Dropping it
 /// disconnects from the controller; what its stage enforced last stays in force for clones of the
 /// stage.
@@ -424,6 +454,7 @@ pub struct StageAgent {
     waker: Arc<OwnedFd>,
     /// Always there until the end.
     worker: Option<AgentThread>,
+    no_rules: Arc<Mutex<Option<NoRules>>>,
     /// The process that has the thread.
     pid: u32,
     #[cfg(feature = "transform")]
@@ -459,8 +490,11 @@ impl StageAgent {
         let mut driver = Driver::new(segment, &settings);
         #[cfg(feature = "transform")]
         let transforms = driver.transforms.clone();
+        let no_rules = Arc::new(Mutex::new(driver.no_rules()));
+        let found = Arc::clone(&no_rules);
         let thread = std::thread::Builder::new().name("tidegate".into()).spawn(move || {
             while driver.run_once(&[wakeup.as_fd()], Span::SECOND).is_ok() {
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = driver.no_rules();
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&*wakeup, &mut count);
                 while let Ok(command) = inbox.try_recv() {
@@ -479,6 +513,7 @@ impl StageAgent {
             stage,
             waker,
             worker: Some(AgentThread { commands, thread }),
+            no_rules,
             pid: std::process::id(),
             #[cfg(feature = "transform")]
             transforms,
@@ -494,6 +529,17 @@ impl StageAgent {
     /// The stage that this agent keeps.
     pub fn stage(&self) -> &Stage {
         &self.stage
+    }
+
+    /// Why there are no rules of a controller at this moment; none if there are.
+    pub fn no_rules(&self) -> Option<NoRules> {
+        if self.is_elsewhere() {
+            // The thread may have held the lock as this process was forked.
+            let pid = self.pid;
+            let reason = format!("process {pid}, from which this one was forked, keeps the stage");
+            return Some(NoRules { reason, is_refused: false });
+        }
+        self.no_rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Applies rules of the program's own: all of them or none. A controller that connects later

@@ -12,7 +12,7 @@ use tidegate_algo::classify::channel::{Flows, Gates};
 use tidegate_algo::shaping::token_bucket::{Due, Take, TokenBucket};
 use tidegate_model::{Span, Time};
 #[cfg(feature = "agent")]
-use tidegate_proto::stage::plan::Charge;
+use tidegate_proto::stage::plan::Hold as BucketHold;
 
 use crate::clock;
 use crate::layout::{GateCell, GateKind, SegmentLayout, TOKENS_PER_OPERATION};
@@ -23,10 +23,6 @@ use crate::waiters::{self, Waiter};
 
 /// The most queue gates of a channel.
 const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
-
-/// The most tokens that are taken or given back at once: what a bucket takes of one request.
-#[cfg(feature = "agent")]
-const CHARGE_MAX: u64 = 1 << 48;
 
 /// A thread that waits for tokens sleeps so long at least, if its bucket keeps for it what it earns
 /// meanwhile. One that reads 10 KiB at a time at 690 MiB/s slept 7,000 to 11,000 times a second, as
@@ -66,10 +62,7 @@ impl GateCell {
 
     /// Gives back what a request took and did not use.
     fn give_back(&self, unused: Cost) {
-        self.give_back_tokens(Self::tokens(self.kind(), unused));
-    }
-
-    fn give_back_tokens(&self, tokens: u64) {
+        let tokens = Self::tokens(self.kind(), unused);
         if tokens > 0 {
             self.bucket.give_back(tokens);
             // Either a thread that is about to sleep sees the tokens, or this thread sees the
@@ -259,28 +252,13 @@ pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
     permits.into_iter().flatten().for_each(|permit| lease::release(layout, permit, Some(moved)));
 }
 
-/// Takes so many bytes or operations out of the bucket behind a gate, or gives them back if there
-/// are fewer than zero: of the last part only what the bucket has not paid. Requests that wait
-/// there already wait for what is taken, too: their due positions move on. Those without a cell in
-/// the table of waiters, which is full then, keep theirs.
+/// Lets no request pass the bucket behind a gate for a while, also none that waits there already.
 #[cfg(feature = "agent")]
-pub(crate) fn charge(layout: &SegmentLayout, charge: Charge) {
-    let Charge { number: gate, tokens, is_last } = charge;
-    let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
-    let count = tokens.unsigned_abs().min(CHARGE_MAX);
-    let cost = Cost { bytes: count, operations: count.min(CHARGE_MAX / TOKENS_PER_OPERATION) };
-    let (is_given_back, tokens) = (tokens < 0, GateCell::tokens(cell.kind(), cost));
+pub(crate) fn hold(layout: &SegmentLayout, hold: BucketHold) {
+    let Some(cell) = layout.gates.get(usize::from(hold.number)) else { return };
     let now = clock::now(&layout.header.clock);
-    if is_given_back && is_last {
-        let owed = u64::try_from(cell.bucket.level(now).saturating_neg()).unwrap_or(0);
-        let unpaid = owed.saturating_sub(waiters::tokens(layout, gate));
-        cell.give_back_tokens(tokens.min(unpaid));
-    } else if is_given_back {
-        cell.give_back_tokens(tokens);
-    } else if let Some(from) = cell.bucket.charge(tokens, now) {
-        // Requests wait until this is paid; the charge itself does not.
-        waiters::delay(layout, gate, (from, tokens));
-    }
+    cell.bucket.hold(now.after(hold.span), now);
+    cell.changed();
 }
 
 /// Bytes or operations that requests wait with at a bucket, as far as they have cells in the table

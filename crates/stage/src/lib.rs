@@ -70,7 +70,7 @@ mod usage;
 mod users;
 
 #[cfg(feature = "agent")]
-pub use agent::StageAgent;
+pub use agent::{NoRules, StageAgent};
 pub use bypass::Bypass;
 pub use local::{Inside, forget_thread};
 pub use scope::Scope;

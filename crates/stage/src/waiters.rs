@@ -170,27 +170,6 @@ fn end_lease(layout: &SegmentLayout, cell: &WaiterCell, lease: u64) {
     }
 }
 
-/// Makes the waiters of a gate that took their tokens before position `from` wait for so many
-/// tokens more. It wakes none: a thread sees its new position when it checks.
-///
-/// A request between taking its tokens and the table is missed, and goes without them. One whose
-/// turn has come meanwhile goes as well.
-#[cfg(feature = "agent")]
-pub(crate) fn delay(layout: &SegmentLayout, gate: u8, (from, tokens): (Due, u64)) {
-    let is_here = |lease: u64| lease != 0 && self::gate(lease) == usize::from(gate);
-    for cell in &layout.waiters.cells {
-        let is_before = cell.due.load(Ordering::Relaxed) <= from.position();
-        if !is_before || !is_here(cell.lease.load(Ordering::Acquire)) {
-            continue;
-        }
-        let before = cell.due.fetch_add(tokens, Ordering::Release);
-        // The cell may be another request's since.
-        if before > from.position() || !is_here(cell.lease.load(Ordering::Acquire)) {
-            cell.due.fetch_sub(tokens, Ordering::Release);
-        }
-    }
-}
-
 /// The tokens of a gate's waiters.
 #[cfg(feature = "agent")]
 pub(crate) fn tokens(layout: &SegmentLayout, gate: u8) -> u64 {
@@ -308,32 +287,24 @@ mod tests {
 
     #[test]
     #[cfg(feature = "agent")]
-    fn a_charge_delays_the_waiters_before_it_and_no_others() {
+    fn waiters_of_a_held_bucket_go_on_from_its_end_and_the_dead_leave_the_line() {
         let segment = empty_bucket();
-        let mut stopped = waiter(&segment, 300);
-        let mut first = waiter(&segment, 100);
-        let other = register(&segment.waiters, GATE + 1, (Due::at(0), 1), BEGIN).unwrap();
-        assert_eq!(tokens(&segment, GATE), 400);
-        let before = [&stopped, &first].map(|waiter| ready(&segment, waiter));
+        let stopped = &mut waiter(&segment, 300);
+        let first = &mut waiter(&segment, 100);
+        let before = [&*stopped, &*first].map(|waiter| ready(&segment, waiter));
         let bucket = &segment.gates[usize::from(GATE)].bucket;
-        let from = bucket.charge(1_000, BEGIN).unwrap();
-        let behind = waiter(&segment, 7);
-        let ready_behind = ready(&segment, &behind);
-        delay(&segment, GATE, (from, 1_000));
-        let after = [&stopped, &first].map(|waiter| ready(&segment, waiter));
-        assert_eq!(after, before.map(|at| at + 1_000));
-        assert_eq!(ready(&segment, &behind), ready_behind, "it has paid for the charge already");
-        assert_eq!(other.due(), Due::at(0));
-        // Tokens that are given back make all of them go earlier.
-        bucket.give_back(1_000);
-        assert_eq!([&stopped, &first].map(|waiter| ready(&segment, waiter)), before);
+        bucket.hold(later(5_000), BEGIN);
+        let behind = &waiter(&segment, 7);
+        let after = [&*stopped, &*first, behind].map(|waiter| ready(&segment, waiter));
+        assert_eq!(after[..2], before.map(|at| at + 5_000));
+        assert!(after[2] > after[1], "{after:?}");
+        assert_eq!(tokens(&segment, GATE), 407);
         // A waiter whose lease has ended takes its own tokens with it, and no others.
         assert!(first.renew(later(1_900)));
-        delay(&segment, GATE, (bucket.charge(1_000, BEGIN).unwrap(), 1_000));
         sweep(&segment, later(2_100));
         assert!(!stopped.renew(later(2_100)));
-        assert_eq!(ready(&segment, &first), before[1] + 1_000 - 300);
-        assert_eq!(tokens(&segment, GATE), 100);
+        assert_eq!(ready(&segment, first), after[1] - 300);
+        assert_eq!(tokens(&segment, GATE), 100, "nor does the third renew its lease");
     }
 
     #[test]

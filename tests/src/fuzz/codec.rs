@@ -143,7 +143,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
         }),
         Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
         Rule::Enforcement(Enforcement::Rate { gate: "b".into(), rate }),
-        Rule::charge("b", -3),
+        Rule::hold("b", tidegate_model::Span(300)),
     ];
     let silence_max = tidegate_model::Span::SECOND;
     let (version, stage, fallback) = (VERSION, StageId(1), Fallback::Reservation);

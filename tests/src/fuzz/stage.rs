@@ -221,7 +221,7 @@ fn check_change(change: &Change) {
     }
     assert!(change.channels.iter().all(|channel| usize::from(channel.number) < CHANNELS_MAX));
     assert!(change.words.as_ref().is_none_or(|words| words.len() <= WORDS_MAX));
-    assert!(change.charges.iter().all(|charge| usize::from(charge.number) < GATES_MAX));
+    assert!(change.holds.iter().all(|hold| usize::from(hold.number) < GATES_MAX));
     let set: BTreeSet<u8> = change.gates.iter().map(|gate| gate.number).collect();
     assert!(change.retired.iter().all(|number| !set.contains(number)), "set and retired");
 }
@@ -268,7 +268,7 @@ fn rule(tape: &mut Tape<'_>) -> Rule {
         3 => Rule::Differentiation(Differentiation::Remove { index: tape.word() }),
         4 => Rule::Differentiation(Differentiation::Default { channel: name(tape) }),
         5 => Rule::Enforcement(Enforcement::Rate { gate: name(tape), rate: throughput(tape) }),
-        6 => Rule::charge(name(tape), tape.number().cast_signed()),
+        6 => Rule::hold(name(tape), Span(tape.number())),
         7 => Rule::Differentiation(Differentiation::Insert {
             index: tape.word(),
             conditions: conditions(tape),

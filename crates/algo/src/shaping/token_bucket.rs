@@ -49,6 +49,11 @@
 //! after it: the bucket earns 100 by 1 s and 105 by 1.5 s; renewed then until 3 s, 205 by 2.5 s.
 //! Takers pay nothing for it: it is a comparison where the clock is read.
 //!
+//! A bucket can be *held* until a moment ([`TokenBucket::hold`]): the line is not paid before it,
+//! and tokens that were in the bucket are gone. So no request goes earlier, and from then on
+//! requests go at the rate that is in force by then. Example at 100 tokens a second, held at 0 s
+//! until 3 s: a request for 40 goes at 3.4 s; if the hold ends at 2 s instead, at 2.4 s.
+//!
 //! A waiter that never goes (its process was killed) gives its tokens back as well. Waiters behind
 //! it move up by them. The line in front of it was not paid by them, so the due position of each
 //! waiter there moves on by as many tokens as were given back, and these waiters go when they would
@@ -216,6 +221,11 @@ impl BucketParameters {
     /// The line goes on from where it is paid at `now` by `old` parameters, which had a limit.
     fn go_on(&mut self, old: Self, now: Time) {
         self.base = old.earned(now);
+        if old.since > now.0 {
+            // It is held until then.
+            self.since = old.since;
+            return;
+        }
         // The part of a token that is already earned counts as time: a bucket of operations that is
         // set ten times a second must not lose ten of them.
         let earned = old.fraction(now).checked_div(self.rate).unwrap_or(0);
@@ -307,6 +317,44 @@ impl TokenBucket {
         self.publish(new);
     }
 
+    /// Lets the line be paid from `until` on: no request goes before, and those that wait already
+    /// wait as much longer. What is in the bucket is lost; debts stay. A moment that has passed
+    /// ends an earlier hold. Without a limit nothing changes.
+    ///
+    /// Tokens that a taker caches at this moment are not lost.
+    ///
+    /// To be called by one thread at a time, as [`Self::configure`] is.
+    ///
+    /// ```
+    /// use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
+    /// use tidegate_model::Time;
+    /// let second = |seconds: u64| Time(seconds * 1_000_000_000);
+    /// let bucket = TokenBucket::new(100, 50, Time::ZERO);
+    /// bucket.hold(second(3), Time::ZERO);
+    /// let Take::Wait(due) = bucket.take(40, second(1)) else { panic!("it is held") };
+    /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 3_400); // milliseconds
+    /// bucket.hold(Time::ZERO, second(2));
+    /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 2_400);
+    /// ```
+    pub fn hold(&self, until: Time, now: Time) {
+        let (cursors, old) = (&self.cursors.0, self.parameters());
+        if old.unlimited() {
+            return;
+        }
+        let mut new = old;
+        new.go_on(old, now);
+        if until <= now {
+            new.since = new.since.min(now.0);
+            return self.publish(new);
+        }
+        self.caches.iter().for_each(|cache| cache.0.store(0, Ordering::Relaxed));
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let handed_out = value(&cursors.spent).saturating_add(value(&cursors.forgotten));
+        new.base = new.base.min(handed_out.saturating_sub(value(&cursors.credit)));
+        new.since = until.0;
+        self.publish(new);
+    }
+
     fn publish(&self, parameters: BucketParameters) {
         let BucketParameters { base, since, rate, burst, until, then } = parameters;
         self.parameters.write([base, since, rate, burst, until, then]);
@@ -365,21 +413,6 @@ impl TokenBucket {
             return Take::Granted;
         }
         self.take_slow(cache, cost, now)
-    }
-
-    /// Takes `cost` tokens for no request, so that the next ones wait for them. Gives the position
-    /// from which they were taken: a request with a due position up to it has taken its tokens
-    /// before, and waits for less. None without a limit, where nothing is taken.
-    pub fn charge(&self, cost: u64, now: Time) -> Option<Due> {
-        let (cursors, parameters) = (&self.cursors.0, self.parameters());
-        if self.limited.load(Ordering::Acquire) == 0 || parameters.unlimited() {
-            return None;
-        }
-        let cost = cost.min(COST_MAX);
-        let start = cursors.spent.fetch_add(cost, Ordering::Relaxed);
-        self.forget(parameters, parameters.earned(now));
-        cursors.checked.fetch_max(start.saturating_add(cost), Ordering::Relaxed);
-        Some(Due(start))
     }
 
     /// Serves a taker whose cache is empty. It is a call of its own, so that the code that most
@@ -703,6 +736,48 @@ mod tests {
     }
 
     #[test]
+    fn a_held_bucket_lets_nothing_go_and_its_waiters_go_on_from_its_end() {
+        let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 1, 0), 0, "its shard caches tokens");
+        bucket.hold(Time(3 * SECOND), Time::ZERO);
+        assert_eq!(bucket.level(Time(2 * SECOND)), 0, "they are gone");
+        let Take::Wait(due) = bucket.take(10 * K, Time(SECOND)) else { panic!("it is held") };
+        assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 10));
+        // Another rate, its renewal and tokens that come back leave the hold as it is.
+        let lease = RateLease { until: Time(SECOND * 3 / 2), then: 10 * K };
+        bucket.configure_leased(50 * K, 512 * K, lease, Time(SECOND));
+        assert!(near(bucket.ready_at(due).0, 4 * SECOND), "at the rate after the lease");
+        bucket.renew(Time(10 * SECOND), Time(2 * SECOND));
+        assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 5));
+        bucket.give_back(5 * K);
+        assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 10));
+        // It is moved both ways, and ended.
+        bucket.hold(Time(5 * SECOND), Time(2 * SECOND));
+        assert!(near(bucket.ready_at(due).0, 5 * SECOND + SECOND / 10));
+        bucket.hold(Time(4 * SECOND), Time(2 * SECOND));
+        assert!(near(bucket.ready_at(due).0, 4 * SECOND + SECOND / 10));
+        bucket.hold(Time::ZERO, Time(2 * SECOND));
+        assert!(near(bucket.ready_at(due).0, 2 * SECOND + SECOND / 10));
+        // The end of a hold that has passed changes nothing.
+        let level = bucket.level(Time(3 * SECOND));
+        bucket.hold(Time::ZERO, Time(2 * SECOND + SECOND / 2));
+        assert!(bucket.level(Time(3 * SECOND)).abs_diff(level) <= 1);
+        let open = TokenBucket::default();
+        open.hold(Time(9), Time(1));
+        assert_eq!(open.take(u64::MAX, Time(2)), Take::Granted, "no limit is held");
+    }
+
+    #[test]
+    fn a_debt_is_paid_behind_a_hold() {
+        let bucket = TokenBucket::new(100 * K, 500, Time::ZERO);
+        assert_eq!(goes(&bucket, 100 * K, 0), 0);
+        bucket.hold(Time(5 * SECOND), Time(SECOND / 2));
+        // A token is earned when all of it is.
+        assert!((-49_501..=-49_500).contains(&bucket.level(Time(4 * SECOND))));
+        assert!(near(goes(&bucket, 500, SECOND), 5 * SECOND + SECOND / 2));
+    }
+
+    #[test]
     fn what_is_given_back_moves_waiters() {
         let bucket = TokenBucket::new(100, 10, Time::ZERO);
         let _ = bucket.take(110, Time::ZERO);
@@ -803,6 +878,38 @@ mod tests {
     }
 
     proptest! {
+        /// The oracle: an empty bucket that begins at the moment at which the hold ends.
+        #[test]
+        fn a_hold_is_a_later_beginning(
+            rate in 1u64..100_000, burst in 1u64..100_000,
+            taken in proptest::collection::vec((0..SHARDS, 1u64..300), 0..20),
+            holds in proptest::collection::vec((1..SECOND, 1..3 * SECOND), 1..10),
+            costs in proptest::collection::vec(1u64..10_000, 1..10),
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            for (shard, cost) in taken {
+                let _ = bucket.take_in(shard, cost, || Time::ZERO);
+            }
+            let (mut now, mut end) = (0, 0);
+            for (gap, length) in holds {
+                // Behind the end of a hold, tokens are earned.
+                now += if now + gap < end { gap } else { 0 };
+                end = now + length;
+                bucket.hold(Time(end), Time(now));
+            }
+            let owed = -bucket.level(Time(end));
+            prop_assert!(owed >= 0, "nothing is left");
+            let oracle = TokenBucket::new(rate, burst, Time(end));
+            let full = oracle.level(Time(end)) as u64;
+            let _ = oracle.take(full + owed as u64, Time(end));
+            for (number, cost) in (1..).zip(costs) {
+                let [held, begun] = [&bucket, &oracle].map(|it| goes(it, cost, end));
+                let token = SECOND.div_ceil(rate);
+                prop_assert!(held.abs_diff(begun) <= number * token, "{held} {begun}");
+                prop_assert!(held >= end);
+            }
+        }
+
         /// The oracle: a bucket that is configured at the very moments at which a lease ends and is
         /// renewed.
         #[test]

@@ -129,7 +129,7 @@ const RESOURCES: &str = r#"[[resource]]
 name = "cluster"
 [[resource]]
 name = "files"
-path = "/srv/**"
+path = "/usr/**"
 capacity = "100 iops"
 [[resource]]
 name = "memory"

@@ -1,6 +1,6 @@
 //! A debt: service beyond a rate that is not earned yet. See [`super::debts`].
 
-use tidegate_model::Span;
+use tidegate_model::{Span, Time};
 
 /// Token-nanoseconds of a token at one token per second.
 pub(super) const SECOND: i128 = Span::SECOND.0 as i128;
@@ -83,8 +83,8 @@ pub(super) enum StartState {
     /// It is not in the queue.
     #[default]
     Admitted,
-    /// It is charged until its turn comes. Its requests wait with so many tokens of the bucket;
-    /// not known before its first report.
+    /// It is held until its turn comes. Its requests wait with so many tokens of the bucket; not
+    /// known before its first report.
     Queued { waiting: Option<u64> },
     /// It may go, and has reported no service. So many tokens of the limit count as served by it,
     /// of which the last are not earned yet.
@@ -130,8 +130,8 @@ pub(super) struct BucketDebt {
     /// Whether all that it owes at the next settlement is such service.
     is_first: bool,
     pub(super) start: StartState,
-    /// The part of its charge that the stage still waits for, in tokens of the bucket.
-    pub(super) charged: u64,
+    /// Until when the stage lets no request pass it, if nothing else is sent.
+    pub(super) held_until: Time,
     /// Tokens withheld from its tenant since its last report.
     pub(super) withheld: u64,
     /// Whether it has not reported since the last settlement.

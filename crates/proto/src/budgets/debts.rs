@@ -11,8 +11,8 @@
 //! that one by itself, by waiting. What the tenant owes beyond the debts of the stages that are
 //! there was left behind by programs that have ended. As far as it is more than the tenant's burst
 //! and what the limit allows in an interval, since reports are so late, the tenant is *over*. A
-//! stage that starts is charged what its tenant is over: its requests wait as if its own bucket had
-//! this debt. Stages that are charged go one after the other: see [`super::start_queue`].
+//! stage that starts is held until its tenant is over no more. Stages that are held go one after
+//! the other: see [`super::start_queue`].
 //!
 //! Example with a limit of 1 MiB/s and programs of one request of 4 MiB each, one after the other:
 //! the first goes at once, and leaves 3.9 MiB that count. The second waits for 3.9 s, and so does
@@ -21,19 +21,19 @@
 //! A stage that has not reported may use its rate, once its bucket has paid its own debt: what its
 //! tenant earns is less by that, until the stage reports.
 //!
-//! A group's limit has a debt as well. Tenants with a reservation are not charged for it: they have
+//! A group's limit has a debt as well. Tenants with a reservation are not held for it: they have
 //! their reservations, whatever other tenants of the group do.
 //!
 //! **Bounds.** In each window a tenant is served no more than its limit and a hundredth of it
 //! allow, a burst and an interval, one larger request, and one burst and one larger request for
 //! each program at a time that started while the tenant was not over, or goes on after its first
-//! request. A tenant of whose programs none has ended is not charged, for the rates of its stages
+//! request. A tenant of whose programs none has ended is not held, for the rates of its stages
 //! together are its limit at most. Nor is one that keeps to its limit. A tenant is over by a
 //! minute of its limit at most ([`DEBT_MAX`]), whatever its stages report: no program's requests,
 //! and no wrong report, keep the next programs waiting for ever. Debts are forgotten when the
 //! controller restarts. What a stage had served and not reported when its supervisor was killed is
-//! not known. A program that starts before the last report of an ended one has come is not charged
-//! for that one; those that start later are.
+//! not known, but for the first service of one that was held. A program that starts before the last
+//! report of an ended one has come does not wait for that one; those that start later do.
 
 use alloc::vec::Vec;
 
@@ -337,18 +337,16 @@ impl Budgets {
                 if core::mem::replace(&mut bucket.debt.is_due, true)
                     && let Some(limit) = limit(policy, share.tenant, unit)
                 {
-                    let tokens = earned(bucket.bound.min(limit), since);
-                    // Requests wait for the debt of their bucket and for its charge first.
-                    let owed = bucket.debt.own.tokens().saturating_add(bucket.debt.charged);
-                    let tokens = tokens.saturating_sub(owed);
+                    // Nothing goes while the bucket is held, and then its debt is paid first.
+                    let free = now.since(bucket.debt.held_until).min(since);
+                    let tokens = earned(bucket.bound.min(limit), free);
+                    let tokens = tokens.saturating_sub(bucket.debt.own.tokens());
                     bucket.debt.withheld = bucket.debt.withheld.saturating_add(tokens);
                     bucket.debt.own.withhold(tokens);
                     self.tenants[share.tenant].debts[unit as usize].withhold(tokens);
                 }
                 let own_earned = earned_by(bucket, since);
                 bucket.debt.settle(own_earned);
-                let paid = earned(bucket.rate, since);
-                bucket.debt.charged = bucket.debt.charged.saturating_sub(paid);
                 if let Some(limit) = limit(policy, share.tenant, unit) {
                     bucket.debt.start.on_earned(earned(limit, since));
                 }

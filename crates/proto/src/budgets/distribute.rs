@@ -180,8 +180,8 @@ impl Budgets {
             }
         }
         self.remember();
-        let charges = self.charge(now, id);
-        self.send_all(id, charges);
+        let holds = self.hold(now, id);
+        self.send_all(id, holds);
         self.announce();
     }
 
@@ -222,8 +222,8 @@ impl Budgets {
         self.announce();
     }
 
-    /// Sends a stage all of its rules, and what its buckets are charged.
-    fn send_all(&mut self, id: StageId, charges: Vec<Rule>) {
+    /// Sends a stage all of its rules, and those that hold its buckets.
+    fn send_all(&mut self, id: StageId, holds: Vec<Rule>) {
         let (Some(active), Some(stage)) = (&self.active, self.stages.get_mut(&id)) else { return };
         if stage.is_lost {
             return;
@@ -242,7 +242,7 @@ impl Budgets {
             Rates { safe: own.safe, now: background.unwrap_or(own.rate) }
         };
         let mut rules = rules(&active.policy, &served, stage.home, rates);
-        rules.extend(charges);
+        rules.extend(holds);
         let revision = active.revision;
         stage.on_sent(revision, &rules);
         self.send(id, ToStage::Apply { revision, rules });

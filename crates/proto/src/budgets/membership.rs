@@ -82,7 +82,7 @@ impl Budgets {
     /// queues.
     pub(super) fn take_up(&mut self, now: Time, stage: &mut Stage, held: &Held) {
         if let Some(active) = &self.active {
-            start_queue::enter(&active.name_index, stage, held);
+            start_queue::enter(now, &active.name_index, stage, held);
         }
         self.claim(now, stage, held);
     }

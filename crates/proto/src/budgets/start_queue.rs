@@ -6,16 +6,20 @@
 //! tenant has forty requests for its one debt.
 //!
 //! **Mechanism.** A stage that starts while its tenant is over its limit, or while other stages of
-//! the tenant wait in front of it, is *queued* in each unit of the limit. It is charged: its bucket
-//! owes what the tenant is over, what is in front of it, and [`HOLD`] of the limit more. So it goes
-//! by itself a little too late, if the controller is gone. Stages report the tokens that their
-//! requests wait with. In each settlement the controller goes through the queue in the order in
-//! which stages started:
+//! the tenant wait in front of it, is *queued* in each unit of the limit. Its bucket is *held*: it
+//! lets no request pass until the limit has earned what the tenant is over and what is in front of
+//! the stage, and for [`MARGIN`] more. Stages report the tokens that their requests wait with. In
+//! each settlement the controller goes through the queue in the order in which stages started:
 //!
-//! - If the tenant is not over, the stage is *released*: what is left of its charge is given back,
-//!   and its tokens count as served at once, so that the next stage waits for them.
-//! - If it is, the stage and those behind it wait. A charge that is almost paid, or is twice as
-//!   much as its stage waits for, is corrected.
+//! - If the tenant is not over, the stage is *released*: its hold ends, and its tokens count as
+//!   served at once, so that the next stage waits for them.
+//! - If it is, the stage and those behind it wait. A hold that ends too early or too late for the
+//!   stage's turn is corrected.
+//!
+//! So each stage knows its turn in advance, and its hold ends by itself: if the controller is gone,
+//! or refuses the stage under another policy, programs go one after the other nevertheless, each
+//! [`MARGIN`] after its turn. A stage without a connection, as of a killed supervisor, cannot be
+//! released. It stays in the queue until its hold ends, and counts as served then.
 //!
 //! With its first report of service a stage leaves the queue, and the service counts instead of
 //! what was expected. What its bucket then owes is a *first service*: other stages of the tenant
@@ -31,10 +35,11 @@
 //!
 //! **Bounds.** A queue releases a stage while its tenant is over by nothing, so a window has one
 //! large request too many, whatever the number of programs. Each stage goes once those that started
-//! earlier have, and counts with a minute of the limit at most. A stage without a connection is not
-//! in the queue, and its programs pay its charge at their safe rate. Where a stage has more waiting
-//! threads than its table of waiters has cells, threads without a cell are not counted, and go when
-//! the charge of their arrival is paid.
+//! earlier have, and counts with a minute of the limit at most. The time of a turn is that of the
+//! limit alone: where other programs of the tenant use the limit as well, turns come later, and a
+//! stage without a connection goes before its own. It counts with the tokens of its last report.
+//! Where a stage has more waiting threads than its table of waiters has cells, threads without a
+//! cell are not counted.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -46,7 +51,6 @@ use tidegate_model::{Policy, Span, StageId, Time};
 use super::Budgets;
 use super::debt::{SECOND, StartState};
 use super::debts::{DEBT_MAX, Excess, earned, has_limits, limit};
-use super::distribute::bucket_rate;
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_name, bucket_named};
 use super::stage::{Bucket, Stage, Stages};
@@ -54,10 +58,10 @@ use super::window_stats::TenantStats;
 use crate::message::{Held, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
 
-/// The part of a charge that no stage in front causes, as time at the limit and in rounds: a stage
-/// does not go by itself because one or two of them are late.
-const HOLD: Span = Span::SECOND;
-const HOLD_ROUNDS: u64 = 8;
+/// How much later than its turn a stage goes by itself, as a time and in rounds: it does not go so
+/// because one or two of them are late.
+const MARGIN: Span = Span::SECOND;
+const MARGIN_ROUNDS: u64 = 8;
 
 /// A tenant's bucket at a stage, in one unit.
 #[derive(Clone, Copy)]
@@ -69,16 +73,16 @@ struct BucketIndex {
 }
 
 impl Budgets {
-    /// Charges a stage that starts, if it is to wait in the queues of its tenants. Returns the
-    /// rules that do so.
-    pub(super) fn charge(&mut self, now: Time, id: StageId) -> Vec<Rule> {
-        let mut charges = Vec::new();
-        let Some(active) = &self.active else { return charges };
+    /// Holds a stage that starts, if it is to wait in the queues of its tenants. Returns the rules
+    /// that do so.
+    pub(super) fn hold(&mut self, now: Time, id: StageId) -> Vec<Rule> {
+        let mut holds = Vec::new();
+        let Some(active) = &self.active else { return holds };
         let policy = &active.policy;
         // The buckets of a stage that was there before have their debts.
         let is_new = self.stages.get(&id).is_some_and(|stage| stage.is_new);
         if !is_new || !has_limits(policy) {
-            return charges;
+            return holds;
         }
         for unit in UNITS {
             let mut excess = self.debts.excess(now, (policy, unit), &self.tenants, &self.stages);
@@ -94,21 +98,21 @@ impl Budgets {
             for index in 0..stage.shares.len() {
                 let tenant = stage.shares[index].tenant;
                 let Some(over) = excess.of(policy, tenant) else { continue };
-                let tokens = charge_for(policy, stage, (tenant, unit), over);
+                let until = end_of_hold(now, policy, (tenant, unit), over);
                 let is_queued = over >= SECOND || has_unknown[tenant];
                 let bucket = &mut stage.shares[index].buckets[unit as usize];
                 if let Some(bucket) = bucket.as_mut().filter(|_| is_queued) {
                     bucket.debt.start = StartState::Queued { waiting: None };
-                    bucket.debt.charged = tokens;
-                    charges.push(rule(policy, (tenant, unit), i128::from(tokens)));
+                    bucket.debt.held_until = until;
+                    holds.push(rule(policy, (tenant, unit), until.since(now)));
                 }
             }
         }
-        charges
+        holds
     }
 
-    /// Goes through all queues: releases the stages whose turn has come, and corrects the charges
-    /// of others.
+    /// Goes through all queues: releases the stages whose turn has come, and corrects the holds of
+    /// others.
     pub(super) fn advance_start_queues(&mut self, now: Time) {
         let mut changes: BTreeMap<StageId, Vec<Rule>> = BTreeMap::new();
         for unit in UNITS {
@@ -120,7 +124,7 @@ impl Budgets {
             }
             let mut excess = self.debts.excess(now, (policy, unit), &self.tenants, &self.stages);
             for index in order {
-                let rule = self.advance_one(index, &mut excess);
+                let rule = self.advance_one(now, index, &mut excess);
                 rule.into_iter().for_each(|it| changes.entry(index.stage).or_default().push(it));
             }
         }
@@ -134,60 +138,73 @@ impl Budgets {
         }
     }
 
-    /// Releases a bucket or corrects its charge, and adds its tokens to what stands in front of the
-    /// next one. Returns the change.
-    fn advance_one(&mut self, index: BucketIndex, excess: &mut Excess) -> Option<Rule> {
+    /// Releases a bucket or corrects the end of its hold, and adds its tokens to what stands in
+    /// front of the next one. Returns the change.
+    fn advance_one(&mut self, now: Time, index: BucketIndex, excess: &mut Excess) -> Option<Rule> {
         let BucketIndex { stage, share, unit } = index;
         let policy = &self.active.as_ref()?.policy;
         let stage = self.stages.get_mut(&stage)?;
         let tenant = stage.shares[share].tenant;
         let over = excess.of(policy, tenant);
         let waits_with = demand(policy, stage, (tenant, unit), stage.shares[share].bucket(unit));
-        let wanted = charge_for(policy, stage, (tenant, unit), over.unwrap_or(0));
-        let bucket = stage.shares[share].buckets[unit as usize].as_mut()?;
-        let is_queued = matches!(bucket.debt.start, StartState::Queued { .. });
         let expected = waits_with.unwrap_or(0);
+        let debt = &mut self.tenants[tenant].debts[unit as usize];
+        let (is_lost, own) = (stage.is_lost, &mut stage.shares[share].buckets[unit as usize]);
+        let own = &mut own.as_mut()?.debt;
+        let is_held = own.held_until > now;
+        let is_queued = matches!(own.start, StartState::Queued { .. });
+        if is_lost && !is_held {
+            // Its requests have gone by themselves.
+            own.held_until = Time::ZERO;
+            debt.serve(expected);
+            debt.repay(own.on_served(expected));
+        }
+        if is_lost {
+            excess.add(policy, tenant, expected);
+            return None;
+        }
         let is_due = waits_with.is_some() && over.is_some_and(|over| over < SECOND);
         if !is_queued || is_due || over.is_none() {
-            bucket.debt.start = StartState::Admitted;
+            own.start = StartState::Admitted;
             if is_due && is_queued && expected > 0 {
-                bucket.debt.start = StartState::Released { expected, unearned: expected };
-                self.tenants[tenant].debts[unit as usize].serve(expected);
+                own.start = StartState::Released { expected, unearned: expected };
+                debt.serve(expected);
                 excess.add(policy, tenant, expected);
             }
-            bucket.debt.charged = 0;
-            // The stage knows what its bucket has paid of the charge. One that has been served has
-            // paid all.
-            return is_queued.then(|| rule(policy, (tenant, unit), i128::MIN));
+            own.held_until = Time::ZERO;
+            return is_held.then(|| rule(policy, (tenant, unit), Span::ZERO));
         }
         excess.add(policy, tenant, expected);
-        let before = bucket.debt.charged;
-        let is_almost_paid = before < earned(bucket.rate, Span(hold(policy).0 / 2));
-        if (is_almost_paid && wanted > before) || before / 2 > wanted {
-            bucket.debt.charged = wanted;
-            let more = i128::from(wanted) - i128::from(before);
-            return Some(rule(policy, (tenant, unit), more));
+        let (wanted, end) = (end_of_hold(now, policy, (tenant, unit), over?), own.held_until);
+        let apart = wanted.since(end).max(end.since(wanted));
+        if apart > Span(margin(policy).0 / 2) {
+            own.held_until = wanted;
+            return Some(rule(policy, (tenant, unit), wanted.since(now)));
         }
         None
     }
 }
 
-/// A stage that this run of the controller does not know says what its buckets were charged: it
-/// waits in the queue anew, in the order of its number.
-pub(super) fn enter(name_index: &NameIndex, stage: &mut Stage, held: &Held) {
-    for held in held.buckets.iter().filter(|held| held.charged > 0) {
+/// A stage that this run of the controller does not know reports for how long its buckets are held:
+/// it waits in the queue anew, in the order of its number.
+pub(super) fn enter(now: Time, name_index: &NameIndex, stage: &mut Stage, held: &Held) {
+    for held in held.buckets.iter().filter(|held| held.held > Span::ZERO) {
         let Some((name, unit)) = bucket_named(&held.gate) else { continue };
         let share = name_index.tenant(name).and_then(|tenant| stage.share_of(tenant));
         let Some(share) = share else { continue };
         if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
             bucket.debt.start = StartState::Queued { waiting: None };
-            bucket.debt.charged = held.charged;
+            bucket.debt.held_until = now.after(held.held);
         }
     }
 }
 
 /// The tokens that were expected of a stage that has gone, and did not come, need not be earned.
+/// Those of a stage without a connection may have come.
 pub(super) fn withdraw(stage: &mut Stage, tenants: &mut [TenantStats]) {
+    if stage.is_lost {
+        return;
+    }
     for share in &mut stage.shares {
         let Some(stats) = tenants.get_mut(share.tenant) else { continue };
         for (bucket, debt) in share.buckets.iter_mut().zip(&mut stats.debts) {
@@ -209,7 +226,7 @@ pub(super) fn forget_expected(stages: &mut Stages) {
     }
 }
 
-/// The buckets that are queued, or are charged though they are not queued any more; in the order of
+/// The buckets that are queued, or are held though they are not queued any more; in the order of
 /// the queue. Those whose requests wait come first.
 fn order(stages: &Stages, unit: Unit) -> Vec<BucketIndex> {
     let mut waiting = Vec::new();
@@ -227,12 +244,12 @@ fn order(stages: &Stages, unit: Unit) -> Vec<BucketIndex> {
 
 /// The same in the order of their stages.
 fn queued(stages: &Stages, unit: Unit) -> impl Iterator<Item = (&Stage, usize, &Bucket)> {
-    stages.values().filter(|stage| !stage.is_lost).flat_map(move |stage| {
+    stages.values().flat_map(move |stage| {
         let shares = stage.shares.iter().enumerate();
         let buckets = shares.filter_map(move |(at, share)| Some((stage, at, share.bucket(unit)?)));
         buckets.filter(|(.., bucket)| {
             let is_queued = matches!(bucket.debt.start, StartState::Queued { .. });
-            is_queued || bucket.debt.charged > 0
+            is_queued || bucket.debt.held_until > Time::ZERO
         })
     })
 }
@@ -255,20 +272,19 @@ fn demand(
     Some(tokens.min(most))
 }
 
-/// The charge of a stage that waits for so many token-nanoseconds, in tokens of its bucket.
-fn charge_for(policy: &Policy, stage: &Stage, (tenant, unit): (usize, Unit), excess: i128) -> u64 {
-    let limit = limit(policy, tenant, unit).unwrap_or(0);
-    let tokens = u64::try_from(excess.max(0) / SECOND).unwrap_or(u64::MAX);
-    let tokens = tokens.saturating_add(earned(limit, hold(policy)));
-    bucket_rate(policy, stage, unit, tokens)
+/// When the hold of a stage ends that waits for so many token-nanoseconds per second: the limit
+/// earns these first.
+fn end_of_hold(now: Time, policy: &Policy, (tenant, unit): (usize, Unit), excess: i128) -> Time {
+    let limit = limit(policy, tenant, unit).unwrap_or(0).max(1);
+    let wait = u64::try_from(excess.max(0) / i128::from(limit)).unwrap_or(u64::MAX);
+    now.after(Span(wait.saturating_add(margin(policy).0)))
 }
 
-fn hold(policy: &Policy) -> Span {
-    HOLD.max(Span(policy.redistribute.0.saturating_mul(HOLD_ROUNDS)))
+fn margin(policy: &Policy) -> Span {
+    MARGIN.max(Span(policy.redistribute.0.saturating_mul(MARGIN_ROUNDS)))
 }
 
-/// Takes tokens out of a tenant's bucket, or gives them back.
-fn rule(policy: &Policy, (tenant, unit): (usize, Unit), tokens: i128) -> Rule {
-    let tokens = tokens.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    Rule::charge(bucket_name(&policy.tenants[tenant].name, unit), tokens)
+/// Holds a tenant's bucket for so long.
+fn rule(policy: &Policy, (tenant, unit): (usize, Unit), span: Span) -> Rule {
+    Rule::hold(bucket_name(&policy.tenants[tenant].name, unit), span)
 }

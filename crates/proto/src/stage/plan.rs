@@ -16,7 +16,7 @@ use tidegate_algo::classify::channel::{
 };
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{Fallback, limits};
-use tidegate_model::{ChannelSpec, Conditions, GateSpec};
+use tidegate_model::{ChannelSpec, Conditions, GateSpec, Span};
 
 use crate::message::{Differentiation, Enforcement, Housekeeping, Rule, RuleError};
 
@@ -66,8 +66,8 @@ pub struct Change {
     pub gates: Vec<SetGate>,
     /// Channels whose counters begin at zero, and whether every request is timed.
     pub channels: Vec<SetChannel>,
-    /// Tokens to take out of buckets, or to give back to them.
-    pub charges: Vec<Charge>,
+    /// Buckets that are to let no request pass for a while.
+    pub holds: Vec<Hold>,
     /// The compiled table to publish, if it changes.
     pub words: Option<Vec<u64>>,
     /// Gates that are no longer used; requests that wait there are to be sorted anew.
@@ -85,16 +85,13 @@ pub struct SetGate {
     pub setup: GateSetup,
 }
 
-/// Tokens that are taken out of a bucket, or given back to it.
+/// A bucket that is to let no request pass for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
+pub struct Hold {
     /// The number of the gate.
     pub number: u8,
-    /// Bytes or operations, as the gate counts; fewer than zero are given back.
-    pub tokens: i64,
-    /// Whether nothing stays charged. Then no more is given back than the bucket still owes beside
-    /// its waiting requests.
-    pub is_last: bool,
+    /// For how long from now; zero to end an earlier hold.
+    pub span: Span,
 }
 
 /// A channel to set.
@@ -116,8 +113,6 @@ pub struct Plan {
     channels: BTreeMap<String, Channel>,
     rules: Vec<(Conditions, String)>,
     default: Option<String>,
-    /// Tokens that buckets were charged and that were not given back, by name.
-    charged: BTreeMap<String, u64>,
     /// Numbers in the order in which they became free: the one that was free longest is used next,
     /// so that a late reader of an old table finds an idle gate rather than a stranger's.
     free_gates: Numbers,
@@ -174,9 +169,9 @@ impl Plan {
         self.channels.iter().map(|(name, channel)| (name.as_str(), channel))
     }
 
-    /// Bytes or operations that the bucket of this name was charged and that were not given back.
-    pub fn charged(&self, gate: &str) -> u64 {
-        self.charged.get(gate).copied().unwrap_or(0)
+    /// Whether there is a gate of this name.
+    pub fn has_gate(&self, name: &str) -> bool {
+        self.gates.contains_key(name)
     }
 
     /// Rules in order, with the name of the channel that each one leads to.
@@ -205,7 +200,7 @@ impl Plan {
             words = Some(draft.compile().map_err(error)?);
         }
         let mut change = draft.change_from(&mut before, words);
-        change.charges = draft.charges(rules);
+        change.holds = draft.holds(rules);
         *self = draft;
         Ok(if change == Change::default() { None } else { Some(change) })
     }
@@ -285,7 +280,7 @@ impl Plan {
     }
 
     fn enforce(&mut self, rule: &Enforcement) -> PlanResult<()> {
-        let (Enforcement::Rate { gate: name, .. } | Enforcement::Charge { gate: name, .. }) = rule;
+        let (Enforcement::Rate { gate: name, .. } | Enforcement::Hold { gate: name, .. }) = rule;
         let gate = self.gates.get_mut(name).ok_or_else(|| no_such("gate", name))?;
         let GateSpec::TokenBucket { rate, .. } = &gate.spec else {
             return Err(format!("a {} gate has no such state", gate.spec.kind()));
@@ -298,25 +293,13 @@ impl Plan {
         Ok(())
     }
 
-    /// The charges of accepted rules, by the number of the gate. No more is given back than a
-    /// bucket was charged.
-    fn charges(&mut self, rules: &[Rule]) -> Vec<Charge> {
-        let Self { gates, charged, .. } = self;
-        charged.retain(|name, _| gates.contains_key(name));
-        let charge = |rule: &Rule| {
-            let Rule::Enforcement(Enforcement::Charge { gate, tokens }) = rule else { return None };
-            let number = gates.get(gate)?.number;
-            let before = charged.get(gate).copied().unwrap_or(0);
-            let after = before.saturating_add_signed(*tokens);
-            let change = i128::from(after) - i128::from(before);
-            match after {
-                0 => charged.remove(gate),
-                after => charged.insert(gate.clone(), after),
-            };
-            let tokens = i64::try_from(change).ok().filter(|tokens| *tokens != 0)?;
-            Some(Charge { number, tokens, is_last: after == 0 })
+    /// The holds of accepted rules, by the number of the gate.
+    fn holds(&self, rules: &[Rule]) -> Vec<Hold> {
+        let hold = |rule: &Rule| {
+            let Rule::Enforcement(Enforcement::Hold { gate, span }) = rule else { return None };
+            Some(Hold { number: self.gates.get(gate)?.number, span: *span })
         };
-        rules.iter().filter_map(charge).collect()
+        rules.iter().filter_map(hold).collect()
     }
 
     /// Takes back the numbers of gates and channels that are gone and gives numbers to new ones; in

@@ -1,6 +1,6 @@
 //! The stage's machine in virtual time, without I/O.
 
-use super::plan::{Charge, Gate, GateSetup, Plan, SetChannel, SetGate};
+use super::plan::{Gate, GateSetup, Plan, SetChannel, SetGate};
 use super::*;
 use crate::message::{Differentiation, Housekeeping, RuleError};
 use alloc::string::ToString;
@@ -10,6 +10,8 @@ use tidegate_model::gate::{Burst, Throughput, Unit};
 use tidegate_model::{
     Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Rate, StageId, TenantId,
 };
+
+mod holds;
 
 const MS: u64 = 1_000_000;
 
@@ -120,29 +122,6 @@ fn a_rate_alone_compiles_nothing() {
     assert_eq!(change, Change { gates: vec![set_bucket(0, false, 50)], ..Change::default() });
     machine.on_message(Time::ZERO, ToStage::Apply { revision: 1, rules: vec![rate("kv", 50)] });
     assert_eq!(outputs(&mut machine).len(), 1, "the same rate again changes nothing");
-}
-
-#[test]
-fn a_charge_is_for_a_bucket_that_is_there() {
-    let mut machine = connected(Fallback::Keep);
-    let rules = vec![
-        Rule::gate("kv", bucket(100)),
-        Rule::gate("probe", GateSpec::LatencyProbe),
-        Rule::charge("kv", 7),
-    ];
-    let change = install(&mut machine, rules);
-    assert_eq!(change.charges, [Charge { number: 0, tokens: 7, is_last: false }]);
-    let back = install(&mut machine, vec![Rule::charge("kv", -5), Rule::charge("kv", 0)]);
-    let charges = [Charge { number: 0, tokens: -5, is_last: false }].into();
-    assert_eq!(back, Change { charges, ..Change::default() });
-    assert_eq!(machine.plan().charged("kv"), 2);
-    // No more is given back than was taken.
-    let back = install(&mut machine, vec![Rule::charge("kv", i64::MIN), Rule::charge("kv", -1)]);
-    assert_eq!(back.charges, [Charge { number: 0, tokens: -2, is_last: true }]);
-    assert_eq!(machine.plan().charged("kv"), 0);
-    for gate in ["probe", "other"] {
-        assert_eq!(refuse(&mut machine, vec![Rule::charge(gate, 1)]).rule, 0);
-    }
 }
 
 /// Its tokens would be those of another unit.
@@ -391,6 +370,7 @@ fn a_refusal_is_reported_once_and_is_final() {
     machine.on_message(Time::ZERO, refusal(false));
     let shown = outputs(&mut machine);
     assert!(matches!(&shown[..], [Output::Close, Output::Notice(text)] if text.contains("who?")));
+    assert!(machine.last_notice().is_some_and(|it| it.contains("who?")) && machine.is_refused());
     machine.on_deadline(Time(60_000 * MS));
     assert!(!outputs(&mut machine).contains(&Output::Connect), "refused for good");
 
@@ -399,6 +379,14 @@ fn a_refusal_is_reported_once_and_is_final() {
     outputs(&mut machine);
     machine.on_deadline(Time(100 * MS));
     assert_eq!(outputs(&mut machine), [Output::Connect]);
+    machine.on_connected(Time(100 * MS));
+    assert!(machine.is_refused(), "there is no other answer yet");
+    machine.on_message(Time(100 * MS), welcome(Fallback::Keep));
+    assert_eq!((machine.last_notice(), machine.is_refused()), (None, false));
+    machine.on_message(Time(100 * MS), refusal(true));
+    machine.on_closed(Time(200 * MS), "nothing listens");
+    let notice = machine.last_notice();
+    assert_eq!((notice, machine.is_refused()), (Some("no controller: nothing listens"), false));
 
     let mut machine = connected(Fallback::Keep);
     let other = ToStage::Refused { version: 90, reason: "old".into(), retry: false };

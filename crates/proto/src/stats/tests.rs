@@ -322,7 +322,7 @@ fn rejected_clients_are_counted_by_reason() {
 
 #[test]
 fn golden_bytes_of_programs() {
-    assert_eq!(VERSION, 9, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 10, "a new version needs new golden bytes beside these");
     let process = ProcessId { pid: 7, started: 300 };
     let programs = ToGateway::Programs {
         space: "m".into(),
@@ -335,7 +335,7 @@ fn golden_bytes_of_programs() {
 
 #[test]
 fn golden_bytes() {
-    assert_eq!(VERSION, 9, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 10, "a new version needs new golden bytes beside these");
     is(&ToNode::Count, &[5]);
     is(&ToGateway::Count, &[2]);
     let counts = NodeCounts {

@@ -38,7 +38,7 @@ fn short_programs_have_no_more_than_their_tenants_limit_and_no_less() {
 
 /// A program that goes on has its share while others of its tenant wait for what short ones had.
 #[test]
-fn a_program_that_goes_on_is_not_charged() {
+fn a_program_that_goes_on_is_not_held() {
     let mut bench = Bench::new();
     let long = bench.start(4 << 10, u32::MAX);
     bench.run(2_000);
@@ -46,20 +46,20 @@ fn a_program_that_goes_on_is_not_charged() {
     bench.run(100);
     assert!(bench.is_done(short));
     bench.end(short);
-    let (charges, before) = (bench.charges, bench.programs[&long].left);
+    let (holds, before) = (bench.holds, bench.programs[&long].left);
     bench.run(4_000);
-    assert_eq!(bench.charges, charges, "there is none to be charged");
+    assert_eq!(bench.holds, holds, "there is none to be held");
     let alone = u64::from(before - bench.programs[&long].left) * (4 << 10);
     assert!(alone >= 4 * LIMIT * 98 / 100, "{alone} bytes");
     let waits = bench.start(4 * MIB, 1);
-    assert_eq!(bench.charges, charges + 1);
+    assert_eq!(bench.holds, holds + 1);
     bench.run(1_000);
     assert!(!bench.is_done(waits), "its tenant has had 4 MiB too much");
 }
 
 /// Programs that run pay their own debts by waiting; no other program waits for these.
 #[test]
-fn a_program_is_not_charged_what_others_pay_by_themselves() {
+fn a_program_does_not_wait_for_what_others_pay_by_themselves() {
     let mut bench = Bench::new();
     let large: Vec<u64> = (0..3).map(|_| bench.start(4 * MIB, u32::MAX)).collect();
     bench.run(2_000);
@@ -80,11 +80,11 @@ fn a_program_is_not_charged_what_others_pay_by_themselves() {
     let next = bench.start(4 << 10, 1);
     bench.run(1);
     assert!(bench.is_done(next));
-    assert_eq!(bench.charges, 0);
+    assert_eq!(bench.holds, 0);
     // Its debt is left behind as it ends.
     bench.end(large[0]);
     bench.start(4 << 10, 1);
-    assert_eq!(bench.charges, 1);
+    assert_eq!(bench.holds, 1);
 }
 
 /// Programs wait for a minute at most, whatever was reported.
@@ -147,7 +147,7 @@ fn a_killed_supervisor_leaves_no_debt_that_was_paid() {
     let next = bench.start(4 << 10, 1);
     bench.run(1);
     assert!(bench.is_done(next));
-    assert_eq!(bench.charges, 0);
+    assert_eq!(bench.holds, 0);
 }
 
 /// Leaves a debt of 4 MiB and starts a program that waits for it.
@@ -203,7 +203,7 @@ fn a_lower_limit_makes_no_debts() {
     bench.run(10);
     bench.end(long);
     let next = bench.start(4 << 10, 1);
-    assert_eq!(bench.charges, 0);
+    assert_eq!(bench.holds, 0);
     // Its bucket has 10 ms of the rate.
     bench.run(60);
     assert!(bench.is_done(next));
@@ -224,34 +224,34 @@ fn a_groups_limit_holds_for_the_short_programs_of_its_tenants() {
     let third = bench.world.join("third", 0);
     let of_third = |bench: &mut Bench| {
         let rules = bench.world.changes(third).into_iter().flatten();
-        let charge = |rule| match rule {
-            Rule::Enforcement(Enforcement::Charge { gate, tokens }) => Some((gate, tokens)),
+        let hold = |rule| match rule {
+            Rule::Enforcement(Enforcement::Hold { gate, span }) => Some((gate, span)),
             _ => None,
         };
-        rules.filter_map(charge).collect::<Vec<_>>()
+        rules.filter_map(hold).collect::<Vec<_>>()
     };
-    let charges = of_third(&mut bench);
-    let [(gate, tokens)] = &charges[..] else { panic!("{charges:?}") };
+    let holds = of_third(&mut bench);
+    let [(gate, span)] = &holds[..] else { panic!("{holds:?}") };
     assert_eq!(gate, "third:bandwidth");
     // The excess of the group, and a second.
-    assert!((4 << 20..5 << 20).contains(tokens), "{tokens}");
+    assert!((4_500 * MS..5_000 * MS).contains(&span.0), "{span}");
     // A reservation holds, whatever others of the group had.
     let promised = bench.world.join("promised", 0);
-    let is_charge = |rule| matches!(rule, Rule::Enforcement(Enforcement::Charge { .. }));
-    assert!(!bench.world.changes(promised).into_iter().flatten().any(is_charge));
+    let is_hold = |rule| matches!(rule, Rule::Enforcement(Enforcement::Hold { .. }));
+    assert!(!bench.world.changes(promised).into_iter().flatten().any(is_hold));
     bench.world.send(promised, FromStage::Disconnect);
     // As the group earns, its stages need not wait, whatever rates they have.
     bench.start(4 << 10, 1);
     bench.run(4_000);
-    assert!(of_third(&mut bench).iter().all(|(_, tokens)| *tokens < 0));
+    assert!(of_third(&mut bench).iter().all(|(_, span)| *span == Span::ZERO));
     let last = bench.start(4 << 10, 1);
     bench.run(1);
     assert!(bench.is_done(last));
 }
 
-/// A tenant within its limit is never charged, also where reports are late.
+/// A tenant within its limit is never held, also where reports are late.
 #[test]
-fn programs_within_their_limit_are_not_charged() {
+fn programs_within_their_limit_are_not_held() {
     let mut bench = Bench::new();
     let long = bench.start(4 << 10, u32::MAX);
     for round in 0..20 {
@@ -263,7 +263,7 @@ fn programs_within_their_limit_are_not_charged() {
         bench.run(903);
     }
     assert!(bench.served >= 20 * LIMIT * 9 / 10, "{} bytes", bench.served);
-    assert_eq!(bench.charges, 0);
+    assert_eq!(bench.holds, 0);
 }
 
 #[derive(Clone, Debug)]

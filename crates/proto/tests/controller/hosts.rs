@@ -153,7 +153,8 @@ fn a_policy_with_shorter_leases_waits_for_the_longer_one_of_a_host_that_is_cut_o
 /// The hello of a program of `backup` that reports the highest rates, for ever.
 fn forged(stage: StageId) -> StageInfo {
     let most = Throughput::new(Unit::Bytes, u64::MAX);
-    let bucket = HeldBucket { gate: "backup:bandwidth".into(), rate: most, safe: most, charged: 0 };
+    let bucket =
+        HeldBucket { gate: "backup:bandwidth".into(), rate: most, safe: most, held: Span::ZERO };
     let held = Held { buckets: [bucket].into(), lease: Span(u64::MAX), ..Held::default() };
     StageInfo { tenant: "backup".into(), stage, revision: 1, held, ..StageInfo::default() }
 }

@@ -40,11 +40,9 @@ pub(crate) struct Program {
     /// Whether its supervisor was killed, and the end of its rate then.
     orphaned: Option<Time>,
     rates: (u64, u64),
-    /// Whether it was charged as it started, and the requests that went since.
+    /// Whether it was held as it started, and the requests that went since.
     is_queued: bool,
     gone: u32,
-    /// Tokens that were charged and not given back.
-    charged: u64,
 }
 
 impl Program {
@@ -60,22 +58,9 @@ impl Program {
                 Rule::Enforcement(Enforcement::Rate { gate, rate }) if gate == GATE => {
                     self.set_rate(rate.per_second(), now, was_new);
                 }
-                Rule::Enforcement(Enforcement::Charge { gate, tokens }) if gate == GATE => {
+                Rule::Enforcement(Enforcement::Hold { gate, span }) if gate == GATE => {
                     self.is_queued |= was_new;
-                    let charged = self.charged.saturating_add_signed(*tokens);
-                    let before = std::mem::replace(&mut self.charged, charged);
-                    let Some(tokens) = charged.checked_sub(before) else {
-                        let waiting = self.due.map_or(0, |_| self.size);
-                        let owed = u64::try_from(-self.bucket.level(now)).unwrap_or(0);
-                        let unpaid = owed.saturating_sub(waiting);
-                        let most = if charged == 0 { unpaid } else { u64::MAX };
-                        self.bucket.give_back(most.min(before - charged));
-                        continue;
-                    };
-                    // A request that waits took its tokens before, and waits for these as well.
-                    if self.bucket.charge(tokens, now).is_some() {
-                        self.due = self.due.map(|due| Due::at(due.position() + tokens));
-                    }
+                    self.bucket.hold(now.after(*span), now);
                 }
                 _ => {}
             }
@@ -129,8 +114,8 @@ pub(crate) struct Bench {
     owed: f64,
     pub(crate) most: f64,
     pub(crate) served: u64,
-    /// Changes that take from buckets or give back to them.
-    pub(crate) charges: usize,
+    /// Changes that hold buckets or end holds.
+    pub(crate) holds: usize,
     /// Bytes of killed supervisors' programs that were not reported.
     pub(crate) lost: u64,
     /// The most programs at a time that are in no start queue.
@@ -148,7 +133,7 @@ impl Bench {
             owed: 0.0,
             most: 0.0,
             served: 0,
-            charges: 0,
+            holds: 0,
             lost: 0,
             there_max: 0,
         }
@@ -168,7 +153,6 @@ impl Bench {
             rates: (0, 0),
             is_queued: false,
             gone: 0,
-            charged: 0,
         };
         self.started += 1;
         self.programs.insert(self.started, program);
@@ -196,10 +180,10 @@ impl Bench {
         self.world.controller = Controller::new(self.world.now, Setup::default(), policy);
         for program in self.programs.values_mut() {
             let fake = self.world.stages.remove(&program.stage).unwrap();
-            let (charged, waiting) = (fake.charged.clone(), fake.waiting_tokens);
+            let (held_until, waiting) = (fake.held_until.clone(), fake.waiting_tokens);
             program.stage = self.world.rejoin(fake, Span::ZERO);
             let fake = self.world.stage(program.stage);
-            (fake.charged, fake.waiting_tokens) = (charged, waiting);
+            (fake.held_until, fake.waiting_tokens) = (held_until, waiting);
         }
         self.deliver();
     }
@@ -218,9 +202,9 @@ impl Bench {
     pub(crate) fn deliver(&mut self) {
         for program in self.programs.values_mut().filter(|it| it.orphaned.is_none()) {
             for rules in self.world.changes(program.stage) {
-                let is_charge =
-                    |rule: &&Rule| matches!(rule, Rule::Enforcement(Enforcement::Charge { .. }));
-                self.charges += rules.iter().filter(is_charge).count();
+                let is_hold =
+                    |rule: &&Rule| matches!(rule, Rule::Enforcement(Enforcement::Hold { .. }));
+                self.holds += rules.iter().filter(is_hold).count();
                 program.follow(&rules, self.world.now);
             }
         }
@@ -230,6 +214,11 @@ impl Bench {
     pub(crate) fn step(&mut self) {
         self.world.run(Span(MS));
         self.deliver();
+        self.serve();
+    }
+
+    /// Lets the requests go whose time has come.
+    fn serve(&mut self) {
         let mut moved = 0;
         for program in self.programs.values_mut() {
             let bytes = program.run(self.world.now);
@@ -251,6 +240,20 @@ impl Bench {
 
     pub(crate) fn run(&mut self, milliseconds: u64) {
         (0..milliseconds).for_each(|_| self.step());
+    }
+
+    /// Lets time pass while there is no controller, and returns when each program was done, in
+    /// milliseconds from now.
+    pub(crate) fn run_alone(&mut self, milliseconds: u64) -> BTreeMap<u64, u64> {
+        let mut done = BTreeMap::new();
+        for at in 1..=milliseconds {
+            self.world.now = self.world.now.after(Span(MS));
+            self.serve();
+            for number in self.programs.keys().filter(|it| self.is_done(**it)) {
+                done.entry(*number).or_insert(at);
+            }
+        }
+        done
     }
 
     pub(crate) fn is_done(&self, number: u64) -> bool {

@@ -111,7 +111,7 @@ fn programs_that_run_on_do_not_hold_back_the_queue_for_ever() {
 fn programs_that_do_not_wait_hold_back_no_other() {
     let mut bench = indebted();
     let [idle, stopped, killed, orphan, last] =
-        [0, 1, 1, 1, 1].map(|left| bench.start(4 * MIB, left));
+        [0, 1, 1, 0, 1].map(|left| bench.start(4 * MIB, left));
     bench.run(1_000);
     // Its lease in the table of waiters ends.
     let program = bench.programs.get_mut(&stopped).unwrap();
@@ -150,6 +150,75 @@ fn a_released_program_that_does_nothing_holds_back_others_for_its_own_time() {
             done_within(&mut bench, next, 4_300);
         }
     }
+}
+
+/// Asserts that programs of a request of 4 MiB each were done in their order, the first one at
+/// `first` and each a margin and a correction late at most.
+#[track_caller]
+fn assert_turns(done: &[u64], first: u64) {
+    for (index, at) in (0..).zip(done) {
+        let turn = first + 4_000 * index;
+        assert!((turn..turn + 1_600).contains(at), "{index} at {at} ms, its turn was at {turn} ms");
+    }
+}
+
+/// The debt is paid 3.85 s after they start: 50 ms before they do, and the allowance need not be.
+const TURN: u64 = 3_840;
+
+#[test]
+fn programs_without_their_supervisors_go_in_their_turns_and_others_behind_them() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..4).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    programs[..2].iter().for_each(|it| bench.kill(*it));
+    let mut done = Vec::new();
+    for at in 1_001..20_000 {
+        bench.step();
+        let is_next = programs.get(done.len()).is_some_and(|it| bench.is_done(*it));
+        done.extend(is_next.then_some(at));
+        assert!(programs[done.len()..].iter().all(|it| !bench.is_done(*it)), "{done:?}");
+    }
+    assert_eq!(done.len(), 4, "{done:?}");
+    assert_turns(&done, TURN);
+    assert!(bench.most <= one_request(20), "{}", bench.most);
+}
+
+#[test]
+fn programs_without_a_controller_go_in_their_turns() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    let done = bench.run_alone(25_000);
+    let done: Vec<u64> = programs.iter().map(|it| done[it]).collect();
+    assert_turns(&done, TURN - 1_000);
+    assert!(bench.most <= one_request(25), "{}", bench.most);
+}
+
+/// The controller refuses them under the new policy.
+#[test]
+fn programs_of_a_tenant_that_is_renamed_go_in_their_turns() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    let before = bench.world.closed.len();
+    bench.world.apply(2, &POLICY.replace("\"short\"", "\"renamed\""));
+    assert_eq!(bench.world.closed.len() - before, 5);
+    let done = bench.run_alone(25_000);
+    let done: Vec<u64> = programs.iter().map(|it| done[it]).collect();
+    assert_turns(&done, TURN - 1_000);
+}
+
+/// Its request went when its turn came, and no report says so.
+#[test]
+fn programs_wait_for_a_released_one_that_was_killed_before_it_reported() {
+    let mut bench = indebted();
+    let [first, next] = [1, 1].map(|left| bench.start(4 * MIB, left));
+    done_within(&mut bench, first, 4_500);
+    bench.kill(first);
+    bench.end(first);
+    bench.run(3_500);
+    assert!(!bench.is_done(next));
+    done_within(&mut bench, next, 800);
 }
 
 #[test]

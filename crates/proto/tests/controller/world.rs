@@ -62,24 +62,24 @@ pub(crate) struct Fake {
     pub(crate) waited_ns: u64,
     /// Bytes that requests wait with.
     pub(crate) waiting_tokens: u64,
-    /// Tokens that buckets were charged and that were not given back, by name.
-    pub(crate) charged: BTreeMap<String, u64>,
+    /// Until when buckets let no request pass, by name.
+    pub(crate) held_until: BTreeMap<String, Time>,
 }
 
 impl Fake {
     /// Answers to rules.
-    fn answer(&mut self, revision: u64, rules: &[Rule]) -> FromStage {
+    fn answer(&mut self, now: Time, revision: u64, rules: &[Rule]) -> FromStage {
         let is_whole = matches!(rules.first(), Some(Rule::Housekeeping(Housekeeping::Clear)));
         let refusal = self.refuses.filter(|_| is_whole);
         let error = refusal.map(|reason| RuleError { rule: 0, reason: reason.into() });
         if error.is_none() {
-            self.apply(revision, rules);
+            self.apply(now, revision, rules);
         }
         FromStage::Applied { revision, error }
     }
 
     /// Brings the stage's parts to what a message says. Every name must lead somewhere.
-    fn apply(&mut self, revision: u64, rules: &[Rule]) {
+    fn apply(&mut self, now: Time, revision: u64, rules: &[Rule]) {
         self.revision = revision;
         for rule in rules {
             match rule {
@@ -112,11 +112,9 @@ impl Fake {
                     let known = self.rates.insert(gate.clone(), *rate);
                     assert_eq!(known.map(Throughput::unit), Some(rate.unit()));
                 }
-                Rule::Enforcement(Enforcement::Charge { gate, tokens }) => {
+                Rule::Enforcement(Enforcement::Hold { gate, span }) => {
                     assert!(self.gates.contains(gate), "no gate {gate}");
-                    assert!(*tokens != 0);
-                    let charged = self.charged.entry(gate.clone()).or_default();
-                    *charged = charged.saturating_add_signed(*tokens);
+                    self.held_until.insert(gate.clone(), now.after(*span));
                 }
                 other => panic!("never said: {other:?}"),
             }
@@ -272,8 +270,9 @@ impl ControllerTestbed {
     pub(crate) fn rejoin(&mut self, stage: Fake, lease: Span) -> ConnectionId {
         let bucket = |(gate, rate): (&String, &Throughput)| {
             let safe = stage.safe[gate];
-            let charged = stage.charged.get(gate).copied().unwrap_or(0);
-            HeldBucket { gate: gate.clone(), rate: *rate, safe, charged }
+            let until = stage.held_until.get(gate);
+            let held = until.map_or(Span::ZERO, |until| until.since(self.now));
+            HeldBucket { gate: gate.clone(), rate: *rate, safe, held }
         };
         let buckets = stage.rates.iter().map(bucket).collect();
         let info = StageInfo {
@@ -324,7 +323,7 @@ impl ControllerTestbed {
                 stage.id = id;
                 return;
             }
-            ToStage::Apply { revision, rules } => stage.answer(revision, &rules),
+            ToStage::Apply { revision, rules } => stage.answer(self.now, revision, &rules),
             ToStage::Collect { round, detail } if !stage.is_deaf => {
                 let mut report = stage.report(round, self.now);
                 if !detail {

@@ -24,7 +24,7 @@ fn shares() -> Vec<Share> {
 
 #[test]
 fn golden_bytes_of_a_node_s_hello() {
-    assert_eq!(VERSION, 9, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 10, "a new version needs new golden bytes beside these");
     let info = NodeInfo {
         name: "n1".into(),
         pid: 300,
@@ -38,7 +38,7 @@ fn golden_bytes_of_a_node_s_hello() {
 
 #[test]
 fn golden_bytes_from_a_controller() {
-    assert_eq!(VERSION, 9, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 10, "a new version needs new golden bytes beside these");
     is(&ToNode::Welcome { version: 1, node: NodeId(130) }, &[0, 1, 0x82, 1]);
     let refused = ToNode::Refused { version: 2, reason: "no".into(), retry: true };
     is(&refused, b"\x01\x02\x02no\x01");
@@ -99,7 +99,7 @@ fn golden_bytes_from_a_controller() {
 
 #[test]
 fn golden_bytes_from_a_node() {
-    assert_eq!(VERSION, 9, "a new version needs new golden bytes beside these");
+    assert_eq!(VERSION, 10, "a new version needs new golden bytes beside these");
     let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
