@@ -189,7 +189,13 @@ impl ShareAgent {
         for (session_slot, before, promise) in less.into_iter().chain(more) {
             is_less |= promise.limit < before.limit;
             let denied: Result<(), Denied> = monitor.renew(session_slot, promise);
-            self.is_owed |= denied.is_err();
+            if denied.is_err() {
+                self.is_owed = true;
+                // The former limit goes, also where the reservation cannot be kept yet: it may be
+                // another node's now. Where the monitor knows no promises yet, none is in force.
+                let reservation = before.reservation.min(promise.limit);
+                let _ = monitor.renew(session_slot, Promise { reservation, ..promise });
+            }
         }
         is_less
     }
