@@ -124,6 +124,23 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(testbed.report().reserved, 1_000 * PERIODS);
 }
 
+/// A first limit is reported before it is in force: also a controller that did not grant it then
+/// gives it to no other node.
+#[test]
+fn a_first_limit_is_reported_at_once() {
+    let mut testbed = Testbed::new();
+    testbed.run_into_next(percent(30));
+    assert_eq!(testbed.report().allowed, u64::MAX);
+    testbed.share(1, [0, 3_000 * PERIODS]);
+    assert_eq!(testbed.sent(), [], "the clients have no limit until the period is over");
+    assert_eq!(testbed.report().allowed, 3_000 * PERIODS);
+    testbed.share(2, [0, 1_000 * PERIODS]);
+    assert_eq!(testbed.report().allowed, 3_000 * PERIODS);
+    testbed.run_into_next(Span(2 * GRACE.0));
+    assert_eq!(testbed.sent(), [granted(2)]);
+    assert_eq!(testbed.report().allowed, 1_000 * PERIODS);
+}
+
 #[test]
 fn what_cannot_be_kept_is_owed() {
     let mut testbed = Testbed::new();
