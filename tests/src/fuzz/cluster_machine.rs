@@ -152,7 +152,7 @@ impl ClusterWorld {
         self.counts.note(&nodes[..usize::from(HONEST)]);
         self.counts.forget_dead(&self.began_in);
         let limits = self.counts.check_limits(&PROMISED, 0);
-        let result = limits.and_then(|()| self.counts.check_reservations(&PROMISED, 0, false));
+        let result = limits.and_then(|()| self.counts.check_reservations(&PROMISED, 0));
         result.unwrap_or_else(|what| panic!("at {}: {what}", self.testbed.now()));
         // A round has a question, two grants and perhaps events for each node and tenant; a period
         // that ends in it has as many.

@@ -189,7 +189,13 @@ impl ShareAgent {
         for (session_slot, before, promise) in less.into_iter().chain(more) {
             is_less |= promise.limit < before.limit;
             let denied: Result<(), Denied> = monitor.renew(session_slot, promise);
-            self.is_owed |= denied.is_err();
+            if denied.is_err() {
+                self.is_owed = true;
+                // The former limit goes, also where the reservation cannot be kept yet: it may be
+                // another node's now. Where the monitor knows no promises yet, none is in force.
+                let reservation = before.reservation.min(promise.limit);
+                let _ = monitor.renew(session_slot, Promise { reservation, ..promise });
+            }
         }
         is_less
     }
@@ -315,11 +321,17 @@ impl ShareAgent {
         }
     }
 
-    /// The most that may be in force of a tenant: its share, and what it was before grants that are
-    /// not in force yet.
+    /// The most that may be in force of a tenant: its share, and those before grants that are not in
+    /// force yet. A tenant that has its first limit may have none until the next period begins. It
+    /// counts with that limit: whatever comes before, no other node may be given it.
     pub fn in_force(&self, tenant: &str) -> TenantShare {
+        let share = self.registry.share(tenant);
         let before = self.due.iter().filter_map(|due| due.before.get(tenant));
-        before.fold(self.registry.share(tenant), |most, before| most.greatest(*before))
+        before.fold(share, |most, before| {
+            let is_first = before.allowed == u64::MAX && share.allowed < u64::MAX;
+            let allowed = if is_first { 0 } else { before.allowed };
+            most.greatest(TenantShare { allowed, ..*before })
+        })
     }
 
     fn tenant(&self, index: TenantIndex, tenant: &Tenant) -> Option<TenantReport> {

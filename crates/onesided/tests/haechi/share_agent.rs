@@ -50,8 +50,11 @@ impl Testbed {
 
     /// So much of every period is kept here from now on.
     fn grant(&mut self, serial: u64, reserved: u64) {
-        let share =
-            Share { tenant: TenantIndex(0), reserved: reserved * PERIODS, allowed: u64::MAX };
+        self.share(serial, [reserved * PERIODS, u64::MAX]);
+    }
+
+    fn share(&mut self, serial: u64, [reserved, allowed]: [u64; 2]) {
+        let share = Share { tenant: TenantIndex(0), reserved, allowed };
         self.send(ToDataNode::Grant(Grant { revision: 1, serial, shares: vec![share] }));
     }
 
@@ -121,6 +124,23 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(testbed.report().reserved, 1_000 * PERIODS);
 }
 
+/// A first limit is reported before it is in force: also a controller that did not grant it then
+/// gives it to no other node.
+#[test]
+fn a_first_limit_is_reported_at_once() {
+    let mut testbed = Testbed::new();
+    testbed.run_into_next(percent(30));
+    assert_eq!(testbed.report().allowed, u64::MAX);
+    testbed.share(1, [0, 3_000 * PERIODS]);
+    assert_eq!(testbed.sent(), [], "the clients have no limit until the period is over");
+    assert_eq!(testbed.report().allowed, 3_000 * PERIODS);
+    testbed.share(2, [0, 1_000 * PERIODS]);
+    assert_eq!(testbed.report().allowed, 3_000 * PERIODS);
+    testbed.run_into_next(Span(2 * GRACE.0));
+    assert_eq!(testbed.sent(), [granted(2)]);
+    assert_eq!(testbed.report().allowed, 1_000 * PERIODS);
+}
+
 #[test]
 fn what_cannot_be_kept_is_owed() {
     let mut testbed = Testbed::new();
@@ -135,6 +155,20 @@ fn what_cannot_be_kept_is_owed() {
     let share = Share { tenant: TenantIndex(0), reserved: 0, allowed: u64::MAX };
     testbed.send(ToDataNode::Grant(Grant { revision: 2, serial: 3, shares: vec![share] }));
     assert_eq!(testbed.promised(), [3_500; 2]);
+}
+
+/// A share with more reserved and a lower limit: the limit falls, also while what is reserved cannot
+/// be kept. The controller is told that it has fallen, and gives the rest to another node.
+#[test]
+fn a_limit_falls_where_a_reservation_cannot_rise() {
+    let mut testbed = Testbed::new();
+    testbed.share(1, [2_000 * PERIODS, 9_000 * PERIODS]);
+    testbed.sim.monitor.admit(reserve(8_000)).unwrap();
+    testbed.share(2, [6_000 * PERIODS, 7_000 * PERIODS]);
+    assert!(testbed.share_agent.is_owed());
+    let promises = [0, 1].map(SessionSlot).map(|slot| testbed.sim.monitor.promise(slot).unwrap());
+    let limit: u64 = promises.iter().map(|promise| promise.limit).sum();
+    assert_eq!(limit, 7_000, "{promises:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tidegate_model::{NodeId, Portion, TenantIndex};
 
 use super::allocate::{NodeCapacity, Short, Solutions};
 use super::awake::Awake;
-use super::bounds::{Account, GrantCounts, NodeAccounts, TenantBounds, When};
+use super::bounds::{Account, GrantCounts, Headroom, NodeAccounts, TenantBounds, When};
 use super::groups;
 use super::message::Share;
 
@@ -20,13 +20,13 @@ use super::message::Share;
 /// group together. They are added up as they are first asked for, before any of them is sent.
 #[derive(Debug, Default)]
 pub(super) struct Headrooms {
-    tenants: BTreeMap<usize, GrantCounts>,
-    groups: BTreeMap<usize, GrantCounts>,
+    tenants: BTreeMap<usize, Headroom>,
+    groups: BTreeMap<usize, Headroom>,
 }
 
 impl Headrooms {
     /// The headroom of a tenant.
-    fn of(&mut self, accounts: &Accounts, tenant: TenantIndex, when: When) -> GrantCounts {
+    fn of(&mut self, accounts: &Accounts, tenant: TenantIndex, when: When) -> Headroom {
         let owner = &accounts.tenants[tenant.index()];
         let own = self.tenants.entry(tenant.index()).or_insert_with(|| owner.headroom(when));
         let Some(group) = owner.member.map(|member| member.group) else { return *own };
@@ -38,7 +38,7 @@ impl Headrooms {
     }
 
     /// Takes in that so much of the headroom of a tenant, which is in this group, was used.
-    fn take(&mut self, tenant: TenantIndex, group: Option<usize>, used: GrantCounts) {
+    fn take(&mut self, tenant: TenantIndex, group: Option<usize>, used: Headroom) {
         let group = group.and_then(|group| self.groups.get_mut(&group));
         for headroom in group.into_iter().chain(self.tenants.get_mut(&tenant.index())) {
             *headroom = headroom.minus(used);

@@ -280,14 +280,8 @@ fn row(tenant: &TenantBounds, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
 fn used(tenant: &TenantBounds, nodes: &[NodeCapacity], when: When) -> GrantCounts {
     let mut used = tenant.unaccounted(when);
     for entry in &tenant.entries {
-        let served = if when == When::Now { entry.served } else { 0 };
-        let bound = entry.account(when).bound;
         let is_open = nodes[entry.node.index()].is_open;
-        used = used.plus(if is_open {
-            GrantCounts { reserved: served, allowed: served }
-        } else {
-            GrantCounts { reserved: bound.reserved.max(served), allowed: bound.allowed.max(served) }
-        });
+        used = used.plus(if is_open { entry.used(when) } else { entry.used_at_most(when) });
     }
     used
 }
@@ -312,7 +306,7 @@ fn settle(tenant: &mut TenantBounds, index: usize, when: When, tokens: GrantCoun
     let target = GrantCounts {
         // A count up to the units served is no token. The present count needs no message.
         reserved: match tokens.reserved {
-            0 => served.min(account.bound.reserved),
+            0 => served.min(account.in_force().reserved),
             more => served.saturating_add(more),
         },
         allowed: if is_limited { served.saturating_add(tokens.allowed) } else { 0 },

@@ -6,6 +6,19 @@
 //! tenant's headroom is its promise minus the bounds of all its nodes, and the controller raises no
 //! count beyond the headroom. So the counts in force add up to the promise or less, even if
 //! messages are lost, late or doubled. `groups.rs` bounds those of several tenants together.
+//!
+//! **A first limit.** A node may have no limit for a tenant yet: it has not taken in the policy with
+//! the limit, or it is a data node's new process. While one has none, no other limit rises. Its own
+//! first one is no rise, but bounded all the same: by what the promise leaves over the limits of
+//! the other nodes. So the limits of all nodes that have one add up to the promise or less at any
+//! time, and not only when the last one has confirmed its own.
+//!
+//! **A process that has ended** counts in its period as one that is away, since its service after
+//! its last report is unknown: it may have used all counts that may have been in force there
+//! ([`TenantBounds::end_process`]). Example: of 1,000 operations in a period a node has 400, has
+//! reported 100 served, serves 250 more and dies. Others can have 600 until the period ends. If the
+//! 300 that were not reported went to them, 1,250 would have been reserved. The price is that up to
+//! 300 are reserved nowhere until then.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,11 +79,53 @@ pub(super) enum When {
     Next,
 }
 
+/// The most by which counts may rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Headroom {
+    /// Those of nodes that have both.
+    counts: GrantCounts,
+    /// The limits of nodes that may have none yet, over those that were sent to them.
+    first: u64,
+}
+
+impl Headroom {
+    /// The headroom of a promise without bounds on its use.
+    pub(super) const fn whole(promise: GrantCounts) -> Self {
+        Self { counts: promise, first: promise.allowed }
+    }
+
+    /// The headroom that is left beside a tenant's counts.
+    pub(super) fn beside(self, tenant: &TenantBounds, when: When) -> Self {
+        Self {
+            counts: self.counts.minus(tenant.in_force(when)),
+            first: self.first.saturating_sub(tenant.limits(when)),
+        }
+    }
+
+    pub(super) fn min(self, other: Self) -> Self {
+        Self { counts: self.counts.min(other.counts), first: self.first.min(other.first) }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            counts: self.counts.minus(other.counts),
+            first: self.first.saturating_sub(other.first),
+        }
+    }
+
+    fn take_limit(&mut self, rise: u64) {
+        self.counts.allowed = self.counts.allowed.saturating_sub(rise);
+        self.first = self.first.saturating_sub(rise);
+    }
+}
+
 /// The controller's record of one tenant's counts at one node in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
-    /// The highest counts that may be in force.
-    pub(super) bound: GrantCounts,
+    /// The highest counts that may be in force. See [`Self::in_force`].
+    bound: GrantCounts,
+    /// Whether the node may have no limit. Then `bound` has the highest one that was sent since.
+    is_unlimited: bool,
     /// The counts that were sent last.
     pub(super) sent: GrantCounts,
     /// The serial of the grant that sent them, until it is confirmed. [`NO_GRANT`]: no node will
@@ -87,14 +142,37 @@ impl Account {
         self.pending = Some(serial);
     }
 
+    /// The highest counts that may be in force. A missing limit is [`u64::MAX`].
+    pub(super) fn in_force(&self) -> GrantCounts {
+        let allowed = if self.is_unlimited { u64::MAX } else { self.bound.allowed };
+        GrantCounts { allowed, ..self.bound }
+    }
+
     /// Takes in the counts that a node reports in force after the grant with this serial. They may
     /// exceed the counts sent: the node served more, or another grant overtook this one. Either way
     /// they are the new bound, and the counts are sent again.
     fn confirm(&mut self, serial: u64, in_force: GrantCounts) {
         if self.pending == Some(serial) && serial != NO_GRANT {
-            let bound = self.bound;
-            self.bound = self.sent.max(in_force).min(bound.max(self.sent));
-            self.pending = (self.bound != self.sent).then_some(NO_GRANT);
+            self.bound = self.sent.max(in_force).min(self.in_force().max(self.sent));
+            self.is_unlimited = self.bound.allowed == u64::MAX;
+            if self.is_unlimited {
+                self.bound.allowed = self.sent.allowed;
+            }
+            self.pending = (self.in_force() != self.sent).then_some(NO_GRANT);
+        }
+    }
+
+    /// Takes in that the counts sent last are in force, and no others are.
+    pub(super) fn settle(&mut self) {
+        (self.bound, self.is_unlimited, self.pending) = (self.sent, false, None);
+    }
+
+    /// Takes in the counts that a node holds which has connected.
+    pub(super) fn learn(&mut self, holds: GrantCounts) {
+        (self.bound, self.sent, self.pending) = (holds, holds, None);
+        self.is_unlimited = holds.allowed == u64::MAX;
+        if self.is_unlimited {
+            self.bound.allowed = 0;
         }
     }
 
@@ -107,22 +185,24 @@ impl Account {
     /// Takes in a new plan: the counts sent are void at the node once it has that plan.
     pub(super) fn renew(&mut self, was_limited: bool, is_limited: bool) {
         if is_limited && !was_limited {
-            (self.bound.allowed, self.sent.allowed) = (u64::MAX, u64::MAX);
+            (self.bound.allowed, self.sent.allowed) = (0, u64::MAX);
+            self.is_unlimited = true;
         }
         if !is_limited {
             (self.bound.allowed, self.sent.allowed) = (0, 0);
+            self.is_unlimited = false;
         }
         self.doubt();
     }
 
     /// Whether the counts to be in force are, and are known to be.
     fn is_settled(&self) -> bool {
-        self.pending.is_none() && self.target == self.sent && self.target == self.bound
+        self.pending.is_none() && [self.sent, self.in_force()] == [self.target; 2]
     }
 
     /// Whether it neither holds nor is to hold anything.
     pub(super) fn is_nothing(&self) -> bool {
-        self.target == GrantCounts::ZERO && self.bound == GrantCounts::ZERO
+        [self.target, self.in_force()] == [GrantCounts::ZERO; 2]
     }
 
     /// Takes in an empty answer to the grant with this serial: the counts sent are in doubt.
@@ -137,24 +217,11 @@ impl Account {
         self.pending = Some(NO_GRANT);
     }
 
-    /// The most that the counts may be without headroom: the bound. A node that had no limit has no
-    /// bound until it confirms its first one. Meanwhile the counts that were sent last bound the
-    /// next ones: else one that falls and rises again would be raised beyond the headroom.
-    fn held(&self) -> GrantCounts {
-        match self.bound.allowed {
-            u64::MAX => GrantCounts { allowed: self.sent.allowed, ..self.bound },
-            _ => self.bound,
-        }
-    }
-
     /// Returns as much of the target as there is headroom for, and takes it from the headroom.
-    pub(super) fn best(&self, is_limited: bool, headroom: &mut GrantCounts) -> GrantCounts {
-        let held = self.held();
-        let rise = self.target.minus(held);
-        let rise = GrantCounts {
-            reserved: rise.reserved.min(headroom.reserved),
-            allowed: rise.allowed.min(headroom.allowed),
-        };
+    pub(super) fn best(&self, is_limited: bool, headroom: &mut Headroom) -> GrantCounts {
+        let (held, most) = (self.bound, headroom.counts);
+        let allowed = if self.is_unlimited { headroom.first } else { most.allowed };
+        let rise = self.target.minus(held).min(GrantCounts { allowed, ..most });
         let mut best = GrantCounts {
             reserved: self.target.reserved.min(held.reserved + rise.reserved),
             allowed: self.target.allowed.min(held.allowed.saturating_add(rise.allowed)),
@@ -163,8 +230,8 @@ impl Account {
             best.reserved = best.reserved.min(best.allowed);
         }
         // Headroom that the reserved count does not use stays for other nodes.
-        headroom.reserved -= best.reserved.saturating_sub(held.reserved);
-        headroom.allowed -= rise.allowed;
+        headroom.counts.reserved -= best.reserved.saturating_sub(held.reserved);
+        headroom.take_limit(rise.allowed);
         best
     }
 }
@@ -203,6 +270,18 @@ impl NodeAccounts {
             When::Now => &mut self.now,
             When::Next => &mut self.next,
         }
+    }
+
+    /// The units of a period's counts that are used: those served.
+    pub(super) fn used(&self, when: When) -> GrantCounts {
+        let served = if when == When::Now { self.served } else { 0 };
+        GrantCounts { reserved: served, allowed: served }
+    }
+
+    /// The most of a period's counts that the node can use without new ones: the counts that may be
+    /// in force, or the units served if these are more.
+    pub(super) fn used_at_most(&self, when: When) -> GrantCounts {
+        self.account(when).in_force().max(self.used(when))
     }
 
     /// Whether nothing was served in this period and in the one before, waits or is expected.
@@ -246,9 +325,10 @@ pub(super) struct TenantBounds {
     pub(super) member: Option<Member>,
     /// By node, ascending.
     pub(super) entries: Vec<NodeAccounts>,
-    /// Counts used in this period by node processes that have ended: the units that they had
-    /// served, and the most that they may have served.
+    /// The most that node processes that have ended may have used of this period's counts.
     pub(super) gone: GrantCounts,
+    /// Units that they had served in this period, as last reported.
+    pub(super) gone_served: u64,
     /// The same of the period before.
     pub(super) gone_before: u64,
     /// The most that nodes may hold by grants of an earlier run of the controller, unknown to this
@@ -284,8 +364,15 @@ impl TenantBounds {
 
     /// The sum of the counts that may be in force at all nodes.
     pub(super) fn in_force(&self, when: When) -> GrantCounts {
-        let bounds = self.entries.iter().map(|entry| entry.account(when).bound);
-        bounds.fold(self.unaccounted(when), GrantCounts::plus)
+        let counts = self.entries.iter().map(|entry| entry.account(when).in_force());
+        counts.fold(self.unaccounted(when), GrantCounts::plus)
+    }
+
+    /// The sum of the limits that may be in force, without the nodes that may have none: these
+    /// count with the highest that they were sent.
+    fn limits(&self, when: When) -> u64 {
+        let limits = self.entries.iter().map(|entry| entry.account(when).bound.allowed);
+        limits.fold(self.unaccounted(when).allowed, u64::saturating_add)
     }
 
     /// Counts that may be in force, or were used, at node processes that have ended or are unknown.
@@ -302,14 +389,14 @@ impl TenantBounds {
     }
 
     /// The headroom of the tenant: the most by which the counts of its nodes may rise.
-    pub(super) fn headroom(&self, when: When) -> GrantCounts {
-        self.most().minus(self.in_force(when))
+    pub(super) fn headroom(&self, when: When) -> Headroom {
+        Headroom::whole(self.most()).beside(self, when)
     }
 
     /// Units of cost served in this period, as last reported by nodes.
     pub(super) fn served(&self) -> u64 {
         let sum = |sum: u64, entry: &NodeAccounts| sum.saturating_add(entry.served);
-        self.entries.iter().fold(self.gone.reserved, sum)
+        self.entries.iter().fold(self.gone_served, sum)
     }
 
     /// Served and expected to be asked for in this period.
@@ -365,7 +452,7 @@ impl TenantBounds {
         self.expected_before = self.expected();
         self.was_waiting = self.waiting() > 0;
         self.divided_before = core::mem::take(&mut self.divided);
-        self.gone_before = self.gone.reserved;
+        self.gone_before = core::mem::take(&mut self.gone_served);
         self.gone = GrantCounts::ZERO;
         self.unknown[0] = self.unknown[1];
         for entry in &mut self.entries {
@@ -374,17 +461,18 @@ impl TenantBounds {
         }
     }
 
-    /// Takes in that a node runs a new process, which holds no counts. The old one may have used
-    /// its counts in this period; those of an earlier run of the controller, too, if it
+    /// Takes in that a node runs a new process, which holds no counts. Until the period ends the old
+    /// process counts as one that is away: what it served after its last report is unknown, so it
+    /// may have used all of its counts; and those of an earlier run of the controller, too, if it
     /// `was_unknown`.
     pub(super) fn end_process(&mut self, node: NodeId, was_unknown: bool) {
-        let unknown = if was_unknown { self.unknown[0].allowed } else { 0 };
+        let unknown = if was_unknown { self.unknown[0] } else { GrantCounts::ZERO };
         let Some(entry) = self.entry_mut(node) else { return };
-        let allowed = entry.now.bound.allowed.saturating_add(unknown);
-        let gone = GrantCounts { reserved: entry.served, allowed };
+        let (gone, gone_served) = (entry.used_at_most(When::Now).plus(unknown), entry.served);
         let NodeAccounts { is_home, before, .. } = *entry;
         *entry = NodeAccounts { node, is_home, before, ..NodeAccounts::default() };
         self.gone = self.gone.plus(gone);
+        self.gone_served = self.gone_served.saturating_add(gone_served);
     }
 }
 

@@ -31,7 +31,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::{self, GateKind};
 use tidegate_model::{Policy, Portion, Span};
 
-use super::bounds::{GrantCounts, InGroup, Member, TenantBounds, When, promise};
+use super::bounds::{GrantCounts, Headroom, InGroup, Member, TenantBounds, When, promise};
 
 /// A reservation and a limit, per second.
 pub(super) type Pair = (Option<u64>, Option<u64>);
@@ -86,8 +86,8 @@ pub(super) fn headroom<'a>(
     group: GrantCounts,
     members: impl Iterator<Item = &'a TenantBounds>,
     when: When,
-) -> GrantCounts {
-    members.fold(group, |left, tenant| left.minus(tenant.in_force(when)))
+) -> Headroom {
+    members.fold(Headroom::whole(group), |left, tenant| left.beside(tenant, when))
 }
 
 /// The state of a period before the tokens of some tenants are divided. Of a group, they are all

@@ -18,6 +18,8 @@
 //! - **Falls before rises.** A share that falls counts in full until its node confirms that a
 //!   period has begun with the smaller one; only then does another node get the difference. So a
 //!   move takes at most a period of each of the two nodes, and a round.
+//! - **First limits.** A new process has no limit until its first grant is in force. That grant is at
+//!   most what the promise leaves over the limits of the other nodes, and it grows after it.
 //! - **Absence.** A node that is away keeps its shares for [`AWAY`], as do its clients. Then they
 //!   go to other nodes, and come back with the node.
 //! - **A restarted controller** gives out no shares until all nodes have reported theirs, or are
@@ -186,7 +188,7 @@ impl Split {
                 self.each_account(index, |account| {
                     // An account that is in doubt is sent anew.
                     if account.pending.is_some_and(|pending| pending > 0 && pending <= serial) {
-                        (account.bound, account.pending) = (account.sent, None);
+                        account.settle();
                     }
                 });
                 self.push();
@@ -304,8 +306,7 @@ impl Split {
             };
             let allowed = if tenant.is_limited { tenant_report.allowed } else { 0 };
             let holds = GrantCounts { reserved: tenant_report.reserved, allowed };
-            let account = tenant.entries[index].account_mut(STANDING);
-            (account.bound, account.sent) = (holds, holds);
+            tenant.entries[index].account_mut(STANDING).learn(holds);
         }
     }
 }

@@ -245,6 +245,10 @@ impl PeriodGrants {
     /// nearest to the truth. One that came very late, to a process that stood still, says least:
     /// the end of a period moves back by a [`LATER_PART`] at most, which is more than clocks drift
     /// apart in a period.
+    ///
+    /// Another controller may count periods in another way. A message of the period before is no
+    /// sign of that: it was sent just before that period ended. Would the node go back to it, it
+    /// would use the counts of two periods in one.
     pub(super) fn align<J, T: Threading>(
         &mut self,
         now: Time,
@@ -256,7 +260,7 @@ impl PeriodGrants {
             return;
         }
         let is_fresh = core::mem::take(&mut self.is_fresh);
-        if is_fresh && period.0.wrapping_sub(self.number.0) > 1 {
+        if is_fresh && period.0.abs_diff(self.number.0) > 1 {
             self.number = period;
             self.forget_coming();
             self.is_aligned = false;

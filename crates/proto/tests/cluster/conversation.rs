@@ -117,6 +117,25 @@ fn a_process_that_a_new_controller_never_knew_used_its_part() {
     assert!((850..=900).contains(&served[1]), "{served:?}");
 }
 
+/// A process that dies has served requests since its last report. Until the period ends no other
+/// node is given the part of the reservation that they may have used; then all of it is in force.
+#[test]
+fn a_process_that_dies_used_its_part_of_a_reservation() {
+    let mut world = ClusterTestbed::new(&policy(GOLD), 2_000, 2);
+    (0..2).for_each(|node| world.demand(node, "gold", 400));
+    world.run(Span(3 * PERIOD.0 + 590 * MS));
+    assert_eq!([0, 1].map(|node| world.node(node).tenants[1].reserved), [500; 2]);
+    world.befall(Fault::Dies(0));
+    world.befall(Fault::Returns(0));
+    // The testbed has checked that no more is reserved, the dead process included.
+    world.run(Span(400 * MS));
+    let reserved = [0, 1].map(|node| world.node(node).tenants[1].reserved);
+    assert_eq!(reserved.iter().sum::<u64>(), 500, "{reserved:?}");
+    world.run(Span(300 * MS));
+    let reserved = [0, 1].map(|node| world.node(node).tenants[1].reserved);
+    assert_eq!(reserved.iter().sum::<u64>(), 1_000, "{reserved:?}");
+}
+
 #[test]
 fn a_lower_limit_holds_from_the_next_interval_on() {
     let with = |limit| policy(&format!("{{ name = \"t\", limit = \"{limit} iops\" }}"));

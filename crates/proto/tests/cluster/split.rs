@@ -81,7 +81,11 @@ struct Fake {
 impl Fake {
     fn report(&self, round: u64) -> DataNodeReport {
         let tenant = |tenant: usize| {
-            let holds = self.holds[tenant].max(self.next[tenant]);
+            let (mut holds, next) = (self.holds[tenant], self.next[tenant]);
+            if holds.allowed == u64::MAX {
+                holds.allowed = next.allowed;
+            }
+            let holds = holds.max(next);
             let (done, unmet) = self.did[tenant];
             let clients = u32::from(self.wants[tenant] > 0);
             TenantReport {
@@ -170,6 +174,16 @@ impl ClusterTestbed {
         self.split.on_hello(self.now, id, Peer::default(), hello(VERSION, &name(node)));
     }
 
+    /// A node's process dies, and another one starts and connects: it has no limits yet.
+    fn replace(&mut self, node: usize) {
+        let id = self.nodes[node].connection.take().unwrap();
+        self.split.on_closed(self.now, id, "it died");
+        let unlimited = [Holds { reserved: 0, allowed: u64::MAX }; 3];
+        let ends = self.now.after(Span(6 * STEP.0));
+        self.nodes[node] = Fake { holds: unlimited, next: unlimited, ends, ..Fake::default() };
+        self.connect(node);
+    }
+
     /// Another controller, with the policy of the last.
     fn restart(&mut self) {
         self.split = Controller::new(self.now, setup(), Some((1, policy())));
@@ -224,12 +238,12 @@ impl ClusterTestbed {
         }
     }
 
-    /// The shares in force at all nodes.
+    /// The shares in force at all nodes; limits at those that have one.
     fn sum(&self, tenant: usize) -> Holds {
         self.nodes.iter().fold(Holds::default(), |sum, node| {
             let Holds { reserved, allowed } = node.holds[tenant];
-            let allowed = sum.allowed.saturating_add(allowed);
-            Holds { reserved: sum.reserved + reserved, allowed }
+            let allowed = if allowed == u64::MAX { 0 } else { allowed };
+            Holds { reserved: sum.reserved + reserved, allowed: sum.allowed + allowed }
         })
     }
 
@@ -344,6 +358,34 @@ fn a_limit_follows_its_tenant() {
         let allowed = world.nodes[node].holds[2].allowed;
         assert!(allowed >= LIMIT * 9 / 10, "{allowed}");
     }
+}
+
+/// A limit is on its way from one node to all others when a process starts that has none. The first
+/// limit of the process is at most what the other nodes leave at that time.
+#[test]
+fn the_first_limit_of_a_process_is_what_other_nodes_leave() {
+    let mut world = ClusterTestbed::new();
+    world.nodes[1].wants[2] = LIMIT;
+    world.run(Span(3 * SETTLED.0));
+    world.nodes[1].wants[2] = 0;
+    let allowed = |holds: &[Holds; 3]| holds[2].allowed;
+    let most = allowed(&world.nodes[1].holds);
+    assert!(most >= LIMIT * 9 / 10, "{most}");
+    for _ in 0..100 {
+        world.step();
+        if allowed(&world.nodes[1].next) < most {
+            break;
+        }
+    }
+    assert_eq!(allowed(&world.nodes[1].holds), most, "the fall is not in force yet");
+    world.replace(2);
+    world.run(Span(20 * STEP.0));
+    assert_eq!(allowed(&world.nodes[1].holds), most, "and is not yet");
+    let first = allowed(&world.nodes[2].holds);
+    assert!(first <= LIMIT - most, "{first} beside {most}");
+    world.run(SETTLED);
+    let first = allowed(&world.nodes[2].holds);
+    assert!(first >= LIMIT / 5, "{first} in the end");
 }
 
 #[test]

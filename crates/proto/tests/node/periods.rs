@@ -50,6 +50,23 @@ fn a_controller_sets_the_clock() {
     assert_eq!(world.period_end(2_200), at(2_500));
 }
 
+/// On a new connection, the first message is of the period that has ended while it was on its way.
+#[test]
+fn a_late_message_on_a_new_connection_does_not_bring_a_period_back() {
+    let mut world = NodeTestbed::with_plan(plan(1, &["limited"], Fallback::Keep));
+    world.grant(500, first_grant(1, 11, &[(0, 20, 30)]));
+    world.node.advance(at(1_000));
+    world.push(1_010, "limited", 0..9);
+    world.node.on_connected(at(1_020));
+    assert!(world.collect(1_030, 10, 990).is_none(), "the period is over here");
+    let status = world.node.status(at(1_030));
+    assert_eq!(status.period, 11);
+    // The period ends when that of the controller does, as far as the message says.
+    assert_eq!(world.period_end(1_030), at(2_040));
+    assert!(world.collect(1_040, 11, 30).is_some());
+    assert_eq!(world.period_end(1_040), at(2_010));
+}
+
 /// Limit and reservation of a limited tenant in each period after the last message.
 fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
     let mut world = NodeTestbed::with_plan(plan(1, &["limited"], fallback));

@@ -91,7 +91,7 @@ struct Held {
     /// While the period runs there, up to what count it may be served.
     allowed: Option<u64>,
     is_over: bool,
-    /// Its process has died: what was reserved and not reported may be granted anew.
+    /// Its process has died.
     is_dead: bool,
     /// Whether its lease was over at some time of the period: the policy's fallback held then, and
     /// not a count of the controller, which has given the node's tokens to others by then.
@@ -182,20 +182,13 @@ impl TokenCounts {
         })
     }
 
-    /// Checks the same of reservations. The controller may not know what a process has used that
-    /// died, and grant it again: such tokens count only if `counts_dead`.
+    /// Checks the same of reservations. The tokens that a process has used which died count.
     ///
     /// # Errors
     /// The counts of the first tenant for which too much was reserved.
-    pub fn check_reservations(
-        &self,
-        promised: &[Promised],
-        from: u64,
-        counts_dead: bool,
-    ) -> Result<(), String> {
+    pub fn check_reservations(&self, promised: &[Promised], from: u64) -> Result<(), String> {
         self.check(promised, from, |Promised { name, reserved: promised, .. }, held, period| {
             let reserved = |held: &&Held| match held.is_over {
-                _ if held.is_dead && !counts_dead => 0,
                 true => held.reserved.min(held.served),
                 false => held.reserved,
             };

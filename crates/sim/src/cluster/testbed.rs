@@ -87,7 +87,7 @@ impl ClusterTestbed {
             self.simulation.run_until(next.min(end));
             self.counts.note(&self.statuses());
             self.counts.check_limits(&self.promised, self.unchecked_until)?;
-            self.counts.check_reservations(&self.promised, self.unchecked_until, true)?;
+            self.counts.check_reservations(&self.promised, self.unchecked_until)?;
         }
         Ok(())
     }

@@ -189,7 +189,7 @@ impl NodeInvariants {
     /// Checks that the tokens in force in one period never exceed the limit and the reservation.
     fn tokens(&self) -> Result<(), String> {
         self.counts.check_limits(&self.promised, 0)?;
-        self.counts.check_reservations(&self.promised, 0, false)?;
+        self.counts.check_reservations(&self.promised, 0)?;
         // Nothing is reserved at a node whose lease is over, until it takes the next grant.
         let nodes: Vec<&NodeStatus> = self.nodes.iter().filter(|node| node.revision > 0).collect();
         let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();

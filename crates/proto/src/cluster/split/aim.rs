@@ -116,8 +116,8 @@ impl Aim {
 /// The counts that may be divided: the promise, without the bounds of nodes that are not open.
 fn budget(tenant: &TenantBounds, nodes: &[DataNodeState]) -> GrantCounts {
     let closed = tenant.entries.iter().zip(nodes).filter(|(_, node)| !node.is_open());
-    let held =
-        closed.fold(GrantCounts::ZERO, |held, (entry, _)| held.plus(entry.account(STANDING).bound));
+    let in_force = closed.map(|(entry, _)| entry.account(STANDING).in_force());
+    let held = in_force.fold(GrantCounts::ZERO, GrantCounts::plus);
     let mut left = tenant.promise.minus(held);
     if tenant.is_limited {
         left.reserved = left.reserved.min(left.allowed);
