@@ -51,6 +51,7 @@ pub(crate) mod machine;
 mod memory_disk;
 pub(crate) mod moments;
 pub(crate) mod mount_point;
+pub(crate) mod note_line;
 mod others;
 pub(crate) mod pace;
 mod packages;
