@@ -7,7 +7,8 @@
 //!
 //! - In each period a tenant has its reservation within 2 %, and no more than its limit by 2 %. A
 //!   period counts if demand was the same for two intervals before it and until its end.
-//! - Two intervals after a change of demand 95 % of the capacity are in use.
+//! - Two intervals after a change of demand 95 % of the capacity are in use, and tenants that send
+//!   requests have 95 % of their reservations.
 //! - At no moment the rates in force at all stages together are more than the capacity.
 //!
 //! The peer is a static division: the same programs, each with a limit of an equal part of the
@@ -30,7 +31,7 @@ use crate::experiment::note_line;
 use crate::experiment::quiet::{self, PriorityBoost};
 pub(crate) use plan::HostsSize;
 use plan::{Bound, CAPACITY, Division, HostsTenant, TENANTS, share};
-use score::{CONVERGED_INTERVALS, HostsScore, TenantScore, USED_PERCENT};
+use score::{CONVERGED_INTERVALS, FULFILLED_PERCENT, HostsScore, TenantScore};
 use testbed::HostsTestbed;
 
 mod link;
@@ -192,7 +193,7 @@ impl HostsComparison {
         let figure = |score: &HostsScore| {
             slowest(score.converged.get(name).map_or(&[][..], Vec::as_slice))
         };
-        let case = format!("{name}: until {USED_PERCENT} % of the capacity are used");
+        let case = format!("{name}: until {FULFILLED_PERCENT} % are used");
         let row = self.beside(Row::less(BENCH, case, "intervals", None), figure);
         let row = missed(row.promised(CONVERGED_INTERVALS as f64), &self.ours.score, name);
         let times = self.ours.score.converged.get(name).map_or(&[][..], Vec::as_slice);
@@ -211,7 +212,7 @@ impl HostsComparison {
             bounds(&score.used).map(|[least, ..]| least).ok_or_else(no_period)
         };
         let row = Row::more(BENCH, "the capacity, in a period, least", "% used", None);
-        let row = self.beside(row, figure).promised(USED_PERCENT);
+        let row = self.beside(row, figure).promised(FULFILLED_PERCENT);
         match bounds(&self.ours.score.used) {
             Some([least, median, most]) => {
                 row.between(least, most).noted(format!("median {median:.2}"))
@@ -246,7 +247,7 @@ impl HostsComparison {
     }
 
     fn returned(&self) -> Row {
-        let case = format!("it returns: until {USED_PERCENT} % of the capacity are used");
+        let case = format!("it returns: until {FULFILLED_PERCENT} % are used");
         let row = Row::less(BENCH, case, "intervals", None);
         self.beside(row, |score| slowest(&score.returned))
     }
@@ -262,7 +263,7 @@ fn slowest(times: &[Result<f64, f64>]) -> Result<f64, String> {
     for time in times {
         match time {
             Ok(time) => longest = Some(longest.map_or(*time, |other: f64| other.max(*time))),
-            Err(most) => return Err(format!("at most {most:.0} % were used")),
+            Err(most) => return Err(format!("never more than {most:.0} %")),
         }
     }
     longest.ok_or_else(|| "no change was undisturbed".into())
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!((limit.value, limit.kept), (Some(101.0), Some(true)));
         let change = &rows[4];
         assert_eq!((change.value, change.peer_value, change.kept), (Some(1.9), None, Some(true)));
-        assert_eq!(change.reason.as_deref(), Some("at most 80 % were used"));
+        assert_eq!(change.reason.as_deref(), Some("never more than 80 %"));
         assert!(rows.iter().all(|row| row.kept != Some(false)), "{rows:#?}");
         let promised = rows.iter().filter(|row| row.promise.is_some()).count();
         assert_eq!(promised, 4 + 5 + 2);

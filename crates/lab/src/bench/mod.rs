@@ -15,6 +15,7 @@ use tidegate_console::interrupt::Interrupt;
 mod apply;
 mod backups;
 mod bucket;
+mod capacity;
 mod child;
 mod haechi;
 mod hosts;
@@ -23,6 +24,7 @@ mod isolation;
 mod layered;
 mod limits;
 mod machine;
+mod mounted_disk;
 mod path;
 mod peers;
 mod programs;
@@ -34,6 +36,7 @@ mod shim;
 mod sim;
 mod stage;
 mod store;
+mod timeline;
 mod twin;
 mod window;
 
@@ -225,6 +228,8 @@ pub(crate) enum Bench {
     Isolation,
     /// One budget over programs on many hosts, whose demand changes and of which one is cut off
     Hosts,
+    /// A measured capacity, beside what fio alone has
+    Capacity,
     /// A database beside a backup without a limit of its own
     Backups,
     /// Predictions of a replayed recording for another policy, beside a live cluster
@@ -235,7 +240,7 @@ pub(crate) enum Bench {
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 14] = [
+    const LIVE: [Self; 15] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -248,6 +253,7 @@ impl Bench {
         Self::Scale,
         Self::Isolation,
         Self::Hosts,
+        Self::Capacity,
         Self::Backups,
         Self::Twin,
     ];
@@ -324,6 +330,9 @@ fn live(
     }
     if benches.contains(&Bench::Hosts) {
         hosts::rows(plan, None, &interrupt, report)?;
+    }
+    if benches.contains(&Bench::Capacity) {
+        capacity::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Backups) {
         backups::rows(plan, &interrupt, report)?;

@@ -55,17 +55,17 @@ pub(crate) struct Args {
 // The size of the bench `hosts`. Clap would take a comment of documentation for the command's own.
 #[derive(Debug, clap::Args)]
 struct HostsOptions {
-    /// Of hosts: programs under `tidegate run`, 50 if it is not said
+    /// Of hosts: programs under `tidegate run`, 50 by default
     #[arg(long, value_name = "N", conflicts_with_all = ["probes", "simulated"])]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(10..=500))]
     stages: Option<usize>,
 
-    /// Of hosts: how many of them, 8 if it is not said
+    /// Of hosts: how many of them, 8 by default
     #[arg(long, value_name = "M", conflicts_with_all = ["probes", "simulated"])]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(2..=100))]
     hosts: Option<usize>,
 
-    /// Of hosts: how long the demand changes, for ours and for the peer each; 60 if it is not said
+    /// Of hosts: how long the demand changes, for ours and for the peer each; 60 by default
     #[arg(long, value_name = "S", conflicts_with_all = ["probes", "simulated"])]
     #[arg(value_parser = clap::value_parser!(u64).range(14..=3_600))]
     seconds: Option<u64>,

@@ -71,6 +71,7 @@ mod run_report;
 mod score;
 pub(crate) mod scratch;
 mod setup;
+pub(crate) mod stage_segment;
 mod summary;
 pub(crate) mod table3;
 pub(crate) mod training;

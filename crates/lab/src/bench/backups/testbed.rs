@@ -13,8 +13,8 @@ use tidegate_proto::message::OperatorRequest;
 
 use super::BackupPlan;
 use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
-use super::disk::BackupDisk;
 use super::systems::{self, BackupSystem};
+use crate::bench::mounted_disk::MountedDisk;
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
@@ -25,6 +25,8 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
 
+/// The size of the device: the database, its log, and the snapshot fit.
+const SIZE: u64 = 5 << 30;
 /// Memory of the database's programs, and of those of the backup, with their page cache: less than
 /// their files, so that they read the disk.
 const DATABASE_MEMORY: u64 = 192 << 20;
@@ -80,7 +82,7 @@ pub(super) struct BackupTestbed<'a> {
     backup_memory: Group,
     /// Sockets and outputs; then the disk, and the folder with its file.
     scratch: Scratch,
-    disk: BackupDisk,
+    disk: MountedDisk,
     _work: Scratch,
 }
 
@@ -105,7 +107,7 @@ impl<'a> BackupTestbed<'a> {
         }
         // The program that is missing most often is looked for first.
         Postgres::find(PathBuf::new(), PathBuf::new())?;
-        let disk = BackupDisk::make(&work, interrupt)?;
+        let disk = MountedDisk::make(&work, SIZE, interrupt)?;
         let database = Postgres::find(disk.join("database"), scratch.join("run"))?;
         let throttle = Throttle::new(disk.disk.clone()).map_err(refused)?;
         let database_memory = memory_group("database", DATABASE_MEMORY).map_err(refused)?;

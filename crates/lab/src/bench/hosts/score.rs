@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 use tidegate_model::{Span, Time};
 
 use super::plan::{Bound, CAPACITY, Change, HostsSize, INTERVAL, PERIOD, Step, TENANTS, share};
+use crate::bench::timeline::{Timeline, first_window};
 
 /// Intervals in which shares are to follow demand.
 pub(super) const CONVERGED_INTERVALS: u64 = 2;
-/// The part of the capacity that counts as all of it, in per cent.
-pub(super) const USED_PERCENT: f64 = 95.0;
-/// How finely the time is found from which on the capacity is in use, as a part of an interval.
-/// Between two samples the count of bytes is a straight line.
-const FINE_PART: u64 = 20;
-/// Seconds after a change in which a disturbance makes the time to converge worthless, in
-/// intervals.
+/// The part of the capacity, and of each reservation, that counts as all of it, in per cent.
+pub(super) const FULFILLED_PERCENT: f64 = 95.0;
+/// The time after a change in which a disturbance leaves no time to converge, in intervals.
 const CONVERGING: u64 = 5;
 
 /// The counts of all stages at one moment.
@@ -37,33 +34,13 @@ pub(super) struct HostsTrace {
 }
 
 impl HostsTrace {
-    /// Bytes that these stages have read in `[from, to)`. Outside of the samples nothing is read.
-    fn read(&self, (from, to): (Time, Time), stages: &dyn Fn(usize) -> bool) -> f64 {
-        self.until(to, stages) - self.until(from, stages)
-    }
-
-    fn until(&self, at: Time, stages: &dyn Fn(usize) -> bool) -> f64 {
+    /// The bytes that these stages have read, all together.
+    fn read(&self, stages: impl Fn(usize) -> bool) -> Timeline {
         let sum = |sample: &HostsSample| {
             let own = sample.read.iter().enumerate().filter(|(stage, _)| stages(*stage));
-            own.map(|(_, bytes)| *bytes as f64).sum::<f64>()
+            (sample.at, own.map(|(_, bytes)| bytes).sum())
         };
-        let next = self.samples.partition_point(|sample| sample.at < at);
-        match (next.checked_sub(1).and_then(|last| self.samples.get(last)), self.samples.get(next))
-        {
-            (Some(before), Some(after)) => {
-                let part = at.since(before.at).as_seconds() / after.at.since(before.at).as_seconds();
-                let (before, after) = (sum(before), sum(after));
-                before + part * (after - before)
-            }
-            (Some(only), None) | (None, Some(only)) => sum(only),
-            (None, None) => 0.0,
-        }
-    }
-
-    /// The part of the capacity that all stages together have used in a window, in per cent.
-    fn used(&self, from: Time, length: Span) -> f64 {
-        let bytes = self.read((from, from.after(length)), &|_| true);
-        100.0 * bytes / (CAPACITY.0 as f64 * length.as_seconds())
+        self.samples.iter().map(sum).collect()
     }
 
     /// Whether no second that a window touches was disturbed.
@@ -73,14 +50,53 @@ impl HostsTrace {
         // A second that was not watched to its end is the run's last.
         seconds.all(|second| self.quiet.get(second).copied().unwrap_or(true))
     }
+}
 
-    /// How long after `begin` the first window of an interval begins in which the capacity is used.
-    fn converged(&self, begin: Time, end: Time) -> Option<Span> {
-        let step = INTERVAL.0 / FINE_PART;
-        let last = end.since(begin.after(INTERVAL)).0 / step;
-        let starts = (0..=last).map(|number| Span(number * step));
-        let mut starts = starts.filter(|start| begin.after(*start).after(INTERVAL) <= end);
-        starts.find(|start| self.used(begin.after(*start), INTERVAL) >= USED_PERCENT)
+/// A trace, with the bytes of all stages and of each tenant's.
+struct ReadTrace<'a> {
+    trace: &'a HostsTrace,
+    size: HostsSize,
+    all: Timeline,
+    /// By index in [`TENANTS`].
+    tenants: Vec<Timeline>,
+}
+
+impl<'a> ReadTrace<'a> {
+    fn new(trace: &'a HostsTrace, size: HostsSize) -> Self {
+        let of = |tenant| trace.read(|stage| size.tenant(stage) == tenant);
+        let tenants = (0..TENANTS.len()).map(of).collect();
+        Self { trace, size, all: trace.read(|_| true), tenants }
+    }
+
+    /// The part of the capacity that all stages together have used in a window, in per cent.
+    fn used(&self, from: Time, length: Span) -> f64 {
+        100.0 * self.all.per_second(from, length) / CAPACITY.0 as f64
+    }
+
+    /// What each tenant with a bound had in a window, in per cent of the bound. A tenant of which no
+    /// program sends requests has no reservation to be kept.
+    fn bounded(&self, step: &Step, from: Time, length: Span) -> Vec<(usize, f64)> {
+        let tenants = TENANTS.iter().zip(&self.tenants).enumerate();
+        let bounded = tenants.filter_map(|(tenant, (one, read))| {
+            let (Bound::Reservation(percent) | Bound::Limit(percent)) = one.bound else {
+                return None;
+            };
+            let mut requests = step.requests.iter().enumerate();
+            let is_own = |stage| self.size.tenant(stage) == tenant;
+            let is_active = requests.any(|(stage, requests)| is_own(stage) && *requests);
+            let percent = 100.0 * read.per_second(from, length) / share(percent).0 as f64;
+            is_active.then_some((tenant, percent))
+        });
+        bounded.collect()
+    }
+
+    /// The least of the used part of the capacity and of the kept parts of reservations in a window,
+    /// in per cent.
+    fn fulfilled(&self, step: &Step, from: Time, length: Span) -> f64 {
+        let bounded = self.bounded(step, from, length).into_iter();
+        let is_reserved = |tenant: usize| matches!(TENANTS[tenant].bound, Bound::Reservation(_));
+        let reserved = bounded.filter(|(tenant, _)| is_reserved(*tenant));
+        reserved.map(|(_, percent)| percent).fold(self.used(from, length), f64::min)
     }
 }
 
@@ -98,14 +114,14 @@ pub(super) struct TenantScore {
 pub(super) struct HostsScore {
     /// By index in [`TENANTS`]; nothing for a tenant without a bound.
     pub(super) tenants: Vec<TenantScore>,
-    /// By the name of the change of demand, the intervals until the capacity was in use, and for
-    /// those in which it never was, the most that was used in an interval, in per cent.
+    /// By the name of the change of demand, the intervals until the capacity was used and tenants
+    /// had their reservations; where that never was, the most of it in an interval, in per cent.
     pub(super) converged: BTreeMap<&'static str, Vec<Result<f64, f64>>>,
     /// The capacity that was used in each period that counts, in per cent.
     pub(super) used: Vec<f64>,
     /// The same while a host was cut off, from the cut on.
     pub(super) used_apart: Vec<f64>,
-    /// Intervals from when the host came back until the capacity was in use.
+    /// The same from when the host came back.
     pub(super) returned: Vec<Result<f64, f64>>,
     /// The largest sum of rates in force, in per cent of the capacity.
     pub(super) rates: Option<f64>,
@@ -115,9 +131,10 @@ impl HostsScore {
     pub(super) fn of(trace: &HostsTrace, size: HostsSize, steps: &[Step]) -> Self {
         let tenants = vec![TenantScore::default(); TENANTS.len()];
         let mut score = Self { tenants, ..Self::default() };
+        let read = ReadTrace::new(trace, size);
         for step in steps {
-            score.periods(trace, size, step);
-            score.convergence(trace, step);
+            score.periods(&read, step);
+            score.convergence(&read, step);
         }
         // Each rate is rounded up to whole bytes per second.
         let sums = trace.samples.iter().filter_map(|sample| sample.rates);
@@ -127,7 +144,7 @@ impl HostsScore {
     }
 
     /// Adds the periods of a step.
-    fn periods(&mut self, trace: &HostsTrace, size: HostsSize, step: &Step) {
+    fn periods(&mut self, read: &ReadTrace<'_>, step: &Step) {
         let first = match step.change {
             Change::Demand | Change::Return => {
                 step.begin.after(Span(CONVERGED_INTERVALS * INTERVAL.0))
@@ -137,25 +154,25 @@ impl HostsScore {
         };
         let periods = step.end.since(first).0 / PERIOD.0;
         let periods = (0..periods).map(|number| first.after(Span(number * PERIOD.0)));
-        let quiet = |from: &Time| trace.is_quiet(*from, PERIOD);
+        let quiet = |from: &Time| read.trace.is_quiet(*from, PERIOD);
         for from in periods.filter(quiet) {
-            for (tenant, percent) in bounded(trace, size, step, from) {
+            for (tenant, percent) in read.bounded(step, from, PERIOD) {
                 self.tenants[tenant].counted.push(percent);
             }
-            let used = trace.used(from, PERIOD);
+            let used = read.used(from, PERIOD);
             match step.change {
                 Change::Demand | Change::Return => self.used.push(used),
                 Change::Cut | Change::StillCut => self.used_apart.push(used),
             }
         }
         if step.change == Change::Demand && quiet(&step.begin) {
-            for (tenant, percent) in bounded(trace, size, step, step.begin) {
+            for (tenant, percent) in read.bounded(step, step.begin, PERIOD) {
                 self.tenants[tenant].changing.push(percent);
             }
         }
     }
 
-    fn convergence(&mut self, trace: &HostsTrace, step: &Step) {
+    fn convergence(&mut self, read: &ReadTrace<'_>, step: &Step) {
         let times = match step.change {
             // The run's first step is its start.
             Change::Demand if step.begin > Time::ZERO => {
@@ -164,47 +181,26 @@ impl HostsScore {
             Change::Return => &mut self.returned,
             _ => return,
         };
-        if !trace.is_quiet(step.begin, Span(CONVERGING * INTERVAL.0)) {
+        if !read.trace.is_quiet(step.begin, Span(CONVERGING * INTERVAL.0)) {
             return;
         }
+        let fulfilled = |from| read.fulfilled(step, from, INTERVAL);
         let most = || {
             let last = step.end.since(step.begin).0 / INTERVAL.0;
             let starts = (0..last).map(|number| step.begin.after(Span(number * INTERVAL.0)));
-            starts.map(|from| trace.used(from, INTERVAL)).fold(0.0, f64::max)
+            starts.map(fulfilled).fold(0.0, f64::max)
         };
-        let time = trace.converged(step.begin, step.end);
+        let enough = |from| fulfilled(from) >= FULFILLED_PERCENT;
+        let time = first_window((step.begin, step.end), INTERVAL, enough);
         let intervals = time.map(|span| span.as_seconds() / INTERVAL.as_seconds());
         times.push(intervals.ok_or_else(most));
     }
-}
-
-/// What each tenant with a bound had in the period from `from` on, in per cent of the bound. A
-/// tenant of which no program sends requests has no reservation to be kept.
-fn bounded<'a>(
-    trace: &'a HostsTrace,
-    size: HostsSize,
-    step: &'a Step,
-    from: Time,
-) -> impl Iterator<Item = (usize, f64)> + 'a {
-    TENANTS.iter().enumerate().filter_map(move |(tenant, one)| {
-        let percent = match one.bound {
-            Bound::Reservation(percent) | Bound::Limit(percent) => percent,
-            Bound::None => return None,
-        };
-        let own = |stage: usize| size.tenant(stage) == tenant;
-        let requests = step.requests.iter().enumerate();
-        let is_active = requests.clone().any(|(stage, requests)| own(stage) && *requests);
-        let bytes = trace.read((from, from.after(PERIOD)), &own);
-        let due = share(percent).0 as f64 * PERIOD.as_seconds();
-        is_active.then_some((tenant, 100.0 * bytes / due))
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::hosts::plan::steps;
-    use proptest::prelude::*;
 
     const SIZE: HostsSize = HostsSize::QUICK;
 
@@ -280,33 +276,40 @@ mod tests {
     }
 
     #[test]
-    fn what_never_converges_has_the_most_that_was_used() {
-        let end = steps(SIZE).last().unwrap().end;
-        let score = score(&trace(end, EVERY, |_| [20.0, 20.0, 20.0, 10.0, 10.0]));
-        for most in score.converged.values().flatten() {
-            assert!(most.is_err_and(|most| (most - 80.0).abs() < 0.1), "{most:?}");
-        }
+    fn the_time_to_converge_is_counted_from_the_change() {
+        let steps = steps(SIZE);
+        let step = &steps[1];
+        let full = step.begin.after(Span(3 * INTERVAL.0));
+        let end = steps.last().unwrap().end;
+        let score = score(&trace(end, Span(5 * Span::MILLISECOND.0), |at| {
+            let is_low = at >= step.begin && at < full;
+            if is_low { [0.0, 20.0, 10.0, 10.0, 10.0] } else { [0.0, 20.0, 10.0, 60.0, 10.0] }
+        }));
+        // A tenth of an interval at half of the rate is a twentieth of it.
+        let found = score.converged[step.name][0].unwrap();
+        assert!((found - 2.9).abs() < 0.11, "{found}");
     }
 
-    proptest! {
-        /// Oracle: the use falls to `low` at a change and is full again after `delay`. A window of
-        /// an interval has 95 % as soon as the missing part of it is a twentieth.
-        #[test]
-        fn the_time_to_converge_is_found(delay in 0u64..900, low in 0.0..90.0f64) {
-            let steps = steps(SIZE);
-            let step = &steps[1];
-            let from = step.begin.after(Span(delay * Span::MILLISECOND.0));
-            let end = steps.last().unwrap().end;
-            let trace = trace(end, Span::MILLISECOND, |at| {
-                let all = if at >= step.begin && at < from { low } else { 100.0 };
-                [0.0, all, 0.0, 0.0, 0.0]
-            });
-            let score = HostsScore::of(&trace, SIZE, &steps);
-            let found = score.converged[step.name][0].unwrap() * 100.0;
-            let missing = 5.0 / (100.0 - low) * 100.0;
-            let expected = (delay as f64 - missing).max(0.0);
-            // The search goes in steps of five milliseconds.
-            prop_assert!(found >= expected - 0.5 && found <= expected + 5.5, "{found} {expected}");
+    #[test]
+    fn a_tenant_without_its_reservation_has_not_converged() {
+        let steps = steps(SIZE);
+        let step = steps.iter().find(|step| step.name == "gold goes on at half of the hosts");
+        let begin = step.unwrap().begin;
+        let score = score(&trace(steps.last().unwrap().end, EVERY, |at| {
+            // The capacity is in use all the time.
+            let is_late = at >= begin && at < begin.after(INTERVAL);
+            if is_late { [3.0, 20.0, 10.0, 52.0, 15.0] } else { [30.0, 20.0, 10.0, 25.0, 15.0] }
+        }));
+        let found = score.converged["gold goes on at half of the hosts"][0].unwrap();
+        assert!(found > 0.9 && found < 1.1, "{found}");
+    }
+
+    #[test]
+    fn what_never_converges_has_the_most_that_was_used() {
+        let end = steps(SIZE).last().unwrap().end;
+        let score = score(&trace(end, EVERY, |_| [30.0, 20.0, 10.0, 10.0, 10.0]));
+        for most in score.converged.values().flatten() {
+            assert!(most.is_err_and(|most| (most - 80.0).abs() < 0.1), "{most:?}");
         }
     }
 }

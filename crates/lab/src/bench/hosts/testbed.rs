@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 use tidegate_model::{Span, Time};
 use tidegate_stage::Segment;
 use tidegate_stage::layout::GateKind;
-use tidegate_stage::segment::VARIABLE;
 
 use super::link::Link;
 use super::plan::{CUT_HOST, Change, Division, HostsSize, INTERVAL, Step, TENANTS};
@@ -28,6 +27,7 @@ use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::quiet::QuietProbe;
 use crate::experiment::scratch::Scratch;
+use crate::experiment::stage_segment;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -170,7 +170,7 @@ impl<'a> HostsTestbed<'a> {
             }
             self.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
-        let segments = self.supervisors.iter().map(segment_of);
+        let segments = self.supervisors.iter().map(stage_segment::attach);
         self.segments = segments.collect::<io::Result<_>>().map_err(failure(NO_SEGMENT))?;
         Ok(())
     }
@@ -322,19 +322,6 @@ fn lead(
 }
 
 const NO_SEGMENT: &str = "a program's rates cannot be read";
-
-/// The segment of a stage, by the environment of its program.
-fn segment_of(supervisor: &Child) -> io::Result<Segment> {
-    let path = child::tree(supervisor.pid()).into_iter().find_map(|pid| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let mut variables = environment.split(|byte| *byte == 0);
-        let value = variables.find_map(|variable| {
-            variable.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")
-        })?;
-        Some(PathBuf::from(String::from_utf8_lossy(value).into_owned()))
-    });
-    Segment::attach(&path.ok_or(io::ErrorKind::NotFound)?)
-}
 
 /// The rate in force at a stage, in bytes per second; none before there is one.
 fn rate(stage: &Segment) -> Option<u64> {
