@@ -18,7 +18,7 @@
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
-use tidegate_model::{Rate, Span};
+use tidegate_model::Span;
 
 use super::sample::Median;
 use super::window::WindowPlan;
@@ -41,8 +41,6 @@ const OFF_PERCENT: f64 = 5.0;
 const KEPT_PERCENT: f64 = 95.0;
 /// How soon a stall is to be over, in seconds: a period.
 const STALL_SECONDS: f64 = 1.0;
-/// A volume as clouds rent them by default: requests and bytes per second, reads and writes each.
-const VOLUME: IoLimits = IoLimits { bandwidth: Rate(125 << 20), iops: 3_000 };
 /// Why there is no verdict.
 const UNSTEADY: &str = "fio alone does not repeat itself that exactly";
 
@@ -98,7 +96,8 @@ pub(super) fn rows(
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let plan = if plan.is_full() { CapacityPlan::FULL } else { CapacityPlan::QUICK };
+    let is_full = plan.is_full();
+    let plan = if is_full { CapacityPlan::FULL } else { CapacityPlan::QUICK };
     let _priority_boost = PriorityBoost::raise();
     let mut testbed = match CapacityTestbed::new(plan, interrupt) {
         Ok(testbed) => testbed,
@@ -109,9 +108,11 @@ pub(super) fn rows(
             return Ok(());
         }
     };
-    let devices = [("disk", CapacityDevice::Disk), ("volume", CapacityDevice::Limited(VOLUME))];
-    for (device_name, device) in devices {
-        for load in CapacityLoad::ALL {
+    let volume = CapacityDevice::Limited(IoLimits::CLOUD_VOLUME);
+    let devices = [("disk", CapacityDevice::Disk), ("volume", volume)];
+    let (first_device, loads) = if is_full { (0, 2) } else { (1, 1) };
+    for (device_name, device) in devices.into_iter().skip(first_device) {
+        for load in CapacityLoad::ALL.into_iter().take(loads) {
             let name = format!("{device_name}, {}", load.name());
             let course = testbed
                 .change_device(device)

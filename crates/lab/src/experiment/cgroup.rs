@@ -35,6 +35,9 @@ pub(crate) struct IoLimits {
 }
 
 impl IoLimits {
+    /// A volume as clouds rent them by default.
+    pub(crate) const CLOUD_VOLUME: Self = Self { bandwidth: Rate(125 << 20), iops: 3_000 };
+
     fn all(self) -> [Limit; 4] {
         let (file, key) = READ_BANDWIDTH;
         [

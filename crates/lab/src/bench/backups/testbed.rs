@@ -31,8 +31,6 @@ const SIZE: u64 = 5 << 30;
 /// their files, so that they read the disk.
 const DATABASE_MEMORY: u64 = 192 << 20;
 const BACKUP_MEMORY: u64 = 64 << 20;
-/// A volume as clouds rent them by default: requests and bytes per second, reads and writes each.
-const VOLUME: IoLimits = IoLimits { bandwidth: Rate(125 << 20), iops: 3_000 };
 const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// How much longer than planned clients may take until they are given up.
 const PATIENCE: Span = Span(30 * Span::SECOND.0);
@@ -136,7 +134,7 @@ impl<'a> BackupTestbed<'a> {
         self.controllers.clear();
         self.volume = None;
         if device == BackupDevice::Volume {
-            let group = self.throttle.limited("volume", VOLUME);
+            let group = self.throttle.limited("volume", IoLimits::CLOUD_VOLUME);
             self.volume = Some(group.map_err(|why| Failure::new(Code::Failure, why))?);
         }
         Ok(())
