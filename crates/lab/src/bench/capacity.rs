@@ -1,20 +1,20 @@
 //! Capacity: the budget that `capacity = "measured"` finds, beside what fio alone has.
 //!
 //! fio reads, or reads and writes, 4 KiB at random on a file, past the page cache. First it runs
-//! alone at several depths. Its 99th percentile at depth 1, times the factor that the documentation
-//! recommends, is the bound of latency. The most that fio alone has within that bound is what the
-//! budget is compared with. Then fio runs at the largest depth under a policy with a measured
-//! capacity and this bound. At last it runs alone once more: where the two runs alone differ by more
-//! than the budget may be off, there is no verdict. Promises:
+//! alone at several depths. Its 99th percentile at depth 1, times the factor that the
+//! documentation recommends, is the bound of latency. The most that fio alone has within that bound
+//! is what the budget is compared with. Then fio runs at the largest depth under a policy with a
+//! measured capacity and this bound. At last it runs alone once more: where the two runs alone
+//! differ by more than the budget may be off, there is no verdict. Promises:
 //!
 //! - The budget, once the search has had its time, is within 5 % of what fio alone has.
 //! - In 95 % of seconds the 99th percentile of requests behind the gate is within the bound.
 //! - A stall of two seconds is over within a period: then 95 % of the rate before is served.
 //!
-//! The file is on a file system on a loop device: as it is, and with what a cloud gives a volume, as
-//! a limit of the kernel. That limit then becomes almost nothing for two seconds (the stall), half,
-//! and whole again. Rates are the kernel's counts of the device. Times are those that the stage
-//! counts, read from its segment.
+//! The file is on a file system on a loop device: as it is, and with what a cloud gives a volume,
+//! as a limit of the kernel. That limit then becomes almost nothing for two seconds (the stall),
+//! half, and whole again. Rates are the kernel's counts of the device. Times are those that the
+//! stage counts, read from its segment.
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
@@ -230,22 +230,15 @@ impl CapacityCourse {
                     ("twice the limit, until 95 % are served", trace.recovered(*range, served))
                 }
             };
-            let seconds = time.map(Span::as_seconds);
-            let row = Row::less(BENCH, format!("{}: {what}", self.name), "s", seconds);
+            let all = range.1.since(range.0);
+            let seconds = time.unwrap_or(all).as_seconds();
+            let row = Row::less(BENCH, format!("{}: {what}", self.name), "s", Some(seconds));
             let row = match event {
                 CapacityEvent::Stall => row.promised(STALL_SECONDS),
                 CapacityEvent::Halved | CapacityEvent::Doubled => row,
             };
-            let length = range.1.since(range.0).as_seconds();
-            report(match (seconds, event) {
-                (Some(_), CapacityEvent::Stall) => self.judged(row),
-                (Some(_), _) => row,
-                (None, CapacityEvent::Stall) => {
-                    let row = Row { kept: Some(false), ..row };
-                    self.judged(row.because(format!("not within {length:.0} s")))
-                }
-                (None, _) => row.because(format!("not within {length:.0} s")),
-            });
+            let row = if time.is_some() { row } else { row.because("not in this time") };
+            report(self.judged(row));
         }
     }
 }

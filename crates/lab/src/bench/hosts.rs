@@ -31,7 +31,7 @@ use crate::experiment::note_line;
 use crate::experiment::quiet::{self, PriorityBoost};
 pub(crate) use plan::HostsSize;
 use plan::{Bound, CAPACITY, Division, HostsTenant, TENANTS, share};
-use score::{CONVERGED_INTERVALS, FULFILLED_PERCENT, HostsScore, TenantScore};
+use score::{CONVERGED_INTERVALS, Converged, FULFILLED_PERCENT, HostsScore, TenantScore};
 use testbed::HostsTestbed;
 
 mod link;
@@ -133,7 +133,7 @@ impl HostsComparison {
         report(self.judged(self.used()));
         report(self.judged(self.rates()));
         report(self.apart());
-        report(self.returned());
+        report(self.time("it returns", |score| &score.returned));
     }
 
     /// Takes the verdict away if too many seconds were disturbed.
@@ -190,19 +190,30 @@ impl HostsComparison {
 
     /// The row of a change of demand.
     fn convergence(&self, name: &'static str) -> Row {
-        let figure = |score: &HostsScore| {
-            slowest(score.converged.get(name).map_or(&[][..], Vec::as_slice))
-        };
-        let case = format!("{name}: until {FULFILLED_PERCENT} % are used");
-        let row = self.beside(Row::less(BENCH, case, "intervals", None), figure);
-        let row = missed(row.promised(CONVERGED_INTERVALS as f64), &self.ours.score, name);
-        let times = self.ours.score.converged.get(name).map_or(&[][..], Vec::as_slice);
+        fn times<'a>(score: &'a HostsScore, name: &str) -> &'a [Converged] {
+            score.converged.get(name).map_or(&[], Vec::as_slice)
+        }
+        let row = self.time(name, |score| times(score, name));
+        let row = row.promised(CONVERGED_INTERVALS as f64);
+        let times = times(&self.ours.score, name);
         let found: Vec<f64> = times.iter().filter_map(|time| time.ok()).collect();
         match bounds(&found) {
             Some([least, median, most]) => {
                 let note = format!("median {median:.1} of {} changes", found.len());
                 row.between(least, most).noted(note)
             }
+            None => row,
+        }
+    }
+
+    /// A row of the longest of some times. Where ours is none, the value is how long was waited.
+    fn time(&self, what: &str, times: impl Fn(&HostsScore) -> &[Converged]) -> Row {
+        let case = format!("{what}: until {FULFILLED_PERCENT} % are used");
+        let row = Row::less(BENCH, case, "intervals", None);
+        let row = self.beside(row, |score| slowest(times(score)));
+        let never = times(&self.ours.score).iter().filter_map(|time| time.err());
+        match never.map(|it| it.waited).reduce(f64::max) {
+            Some(waited) => Row { value: Some(waited), ratio: None, ..row },
             None => row,
         }
     }
@@ -245,43 +256,30 @@ impl HostsComparison {
             None => row,
         }
     }
-
-    fn returned(&self) -> Row {
-        let case = format!("it returns: until {FULFILLED_PERCENT} % are used");
-        let row = Row::less(BENCH, case, "intervals", None);
-        self.beside(row, |score| slowest(&score.returned))
-    }
 }
 
 fn no_period() -> String {
     "no period was undisturbed".into()
 }
 
-/// The longest of some times in intervals, or why there is none.
-fn slowest(times: &[Result<f64, f64>]) -> Result<f64, String> {
-    let mut longest = None;
-    for time in times {
-        match time {
-            Ok(time) => longest = Some(longest.map_or(*time, |other: f64| other.max(*time))),
-            Err(most) => return Err(format!("never more than {most:.0} %")),
-        }
-    }
-    longest.ok_or_else(|| "no change was undisturbed".into())
-}
-
-/// A change after which the capacity was never in use has missed its promise, though there is no
-/// time to show.
-fn missed(row: Row, score: &HostsScore, name: &str) -> Row {
-    let never = score.converged.get(name).is_some_and(|times| times.iter().any(Result::is_err));
-    if never { Row { kept: Some(false), ..row } } else { row }
+/// The longest of some times, or why there is none.
+fn slowest(times: &[Converged]) -> Result<f64, String> {
+    let never = |most: f64| format!("never more than {most:.0} %");
+    let all: Result<Vec<f64>, String> =
+        times.iter().map(|time| time.map_err(|it| never(it.most))).collect();
+    all?.into_iter().reduce(f64::max).ok_or_else(|| "no change was undisturbed".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use score::Unfulfilled;
 
-    fn run(gold: Vec<f64>, time: Result<f64, f64>, disturbed: usize) -> HostsRun {
-        let mut score = HostsScore { tenants: vec![TenantScore::default(); 5], ..HostsScore::default() };
+    const NEVER: Converged = Err(Unfulfilled { most: 80.0, waited: 30.0 });
+
+    fn run(gold: Vec<f64>, time: Converged, disturbed: usize) -> HostsRun {
+        let tenants = vec![TenantScore::default(); 5];
+        let mut score = HostsScore { tenants, ..HostsScore::default() };
         for one in &mut score.tenants {
             one.counted = vec![100.0, 101.0];
         }
@@ -297,7 +295,7 @@ mod tests {
     }
 
     fn rows(ours: HostsRun) -> Vec<Row> {
-        let peer = Ok(run(vec![66.7], Err(80.0), 0));
+        let peer = Ok(run(vec![66.7], NEVER, 0));
         let mut rows = Vec::new();
         HostsComparison { size: HostsSize::FULL, ours, peer }.report(&mut |row| rows.push(row));
         rows
@@ -324,13 +322,14 @@ mod tests {
     fn missed_promises_are_missed() {
         let late = rows(run(vec![97.9], Ok(2.1), 0));
         assert_eq!((late[0].kept, late[4].kept), (Some(false), Some(false)));
-        let never = rows(run(vec![99.0], Err(94.0), 0));
-        assert_eq!((never[4].kept, never[4].value), (Some(false), None));
+        let never = rows(run(vec![99.0], NEVER, 0));
+        assert_eq!((never[4].kept, never[4].value), (Some(false), Some(30.0)));
+        assert_eq!(never[4].reason.as_deref(), Some("never more than 80 %"));
     }
 
     #[test]
     fn a_disturbed_run_has_no_verdict() {
-        let rows = rows(run(vec![97.9], Err(94.0), 11));
+        let rows = rows(run(vec![97.9], NEVER, 11));
         assert!(rows.iter().all(|row| row.kept.is_none()), "{rows:#?}");
         assert!(rows[0].reason.as_deref().is_some_and(|why| why.starts_with("11 of 50")));
     }

@@ -1,5 +1,5 @@
-//! The testbed of the capacity benchmark: a file on a disk of its own, fio alone on it, and fio under
-//! a measured capacity.
+//! The testbed of the capacity benchmark: a file on a disk of its own, fio alone on it, and fio
+//! under a measured capacity.
 
 use std::ffi::OsString;
 use std::fs;

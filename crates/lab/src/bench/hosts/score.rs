@@ -73,8 +73,8 @@ impl<'a> ReadTrace<'a> {
         100.0 * self.all.per_second(from, length) / CAPACITY.0 as f64
     }
 
-    /// What each tenant with a bound had in a window, in per cent of the bound. A tenant of which no
-    /// program sends requests has no reservation to be kept.
+    /// What each tenant with a bound had in a window, in per cent of the bound. A tenant of which
+    /// no program sends requests has no reservation to be kept.
     fn bounded(&self, step: &Step, from: Time, length: Span) -> Vec<(usize, f64)> {
         let tenants = TENANTS.iter().zip(&self.tenants).enumerate();
         let bounded = tenants.filter_map(|(tenant, (one, read))| {
@@ -90,8 +90,8 @@ impl<'a> ReadTrace<'a> {
         bounded.collect()
     }
 
-    /// The least of the used part of the capacity and of the kept parts of reservations in a window,
-    /// in per cent.
+    /// The least of the used part of the capacity and of the kept parts of reservations in a
+    /// window, in per cent.
     fn fulfilled(&self, step: &Step, from: Time, length: Span) -> f64 {
         let bounded = self.bounded(step, from, length).into_iter();
         let is_reserved = |tenant: usize| matches!(TENANTS[tenant].bound, Bound::Reservation(_));
@@ -109,20 +109,31 @@ pub(super) struct TenantScore {
     pub(super) changing: Vec<f64>,
 }
 
+/// A change after which the capacity was never used, or a reservation never kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Unfulfilled {
+    /// The most of it in an interval, in per cent.
+    pub(super) most: f64,
+    /// How long nothing else changed, in intervals.
+    pub(super) waited: f64,
+}
+
+/// The intervals from a change until the capacity was used and tenants had their reservations.
+pub(super) type Converged = Result<f64, Unfulfilled>;
+
 /// The figures of a run. Disturbed windows are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HostsScore {
     /// By index in [`TENANTS`]; nothing for a tenant without a bound.
     pub(super) tenants: Vec<TenantScore>,
-    /// By the name of the change of demand, the intervals until the capacity was used and tenants
-    /// had their reservations; where that never was, the most of it in an interval, in per cent.
-    pub(super) converged: BTreeMap<&'static str, Vec<Result<f64, f64>>>,
+    /// By the name of the change of demand.
+    pub(super) converged: BTreeMap<&'static str, Vec<Converged>>,
     /// The capacity that was used in each period that counts, in per cent.
     pub(super) used: Vec<f64>,
     /// The same while a host was cut off, from the cut on.
     pub(super) used_apart: Vec<f64>,
-    /// The same from when the host came back.
-    pub(super) returned: Vec<Result<f64, f64>>,
+    /// From when the host came back.
+    pub(super) returned: Vec<Converged>,
     /// The largest sum of rates in force, in per cent of the capacity.
     pub(super) rates: Option<f64>,
 }
@@ -185,15 +196,15 @@ impl HostsScore {
             return;
         }
         let fulfilled = |from| read.fulfilled(step, from, INTERVAL);
-        let most = || {
-            let last = step.end.since(step.begin).0 / INTERVAL.0;
-            let starts = (0..last).map(|number| step.begin.after(Span(number * INTERVAL.0)));
-            starts.map(fulfilled).fold(0.0, f64::max)
-        };
         let enough = |from| fulfilled(from) >= FULFILLED_PERCENT;
-        let time = first_window((step.begin, step.end), INTERVAL, enough);
-        let intervals = time.map(|span| span.as_seconds() / INTERVAL.as_seconds());
-        times.push(intervals.ok_or_else(most));
+        let intervals = |span: Span| span.as_seconds() / INTERVAL.as_seconds();
+        let time = first_window((step.begin, step.end), INTERVAL, enough).map(intervals);
+        times.push(time.ok_or_else(|| {
+            let all = step.end.since(step.begin);
+            let starts = (0..all.0 / INTERVAL.0).map(|it| step.begin.after(Span(it * INTERVAL.0)));
+            let most = starts.map(fulfilled).fold(0.0, f64::max);
+            Unfulfilled { most, waited: intervals(all) }
+        }));
     }
 }
 
@@ -309,7 +320,7 @@ mod tests {
         let end = steps(SIZE).last().unwrap().end;
         let score = score(&trace(end, EVERY, |_| [30.0, 20.0, 10.0, 10.0, 10.0]));
         for most in score.converged.values().flatten() {
-            assert!(most.is_err_and(|most| (most - 80.0).abs() < 0.1), "{most:?}");
+            assert!(most.is_err_and(|it| (it.most - 80.0).abs() < 0.1), "{most:?}");
         }
     }
 }

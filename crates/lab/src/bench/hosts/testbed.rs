@@ -1,5 +1,5 @@
-//! The testbed of the hosts benchmark: a controller, programs under `tidegate run` on several hosts,
-//! and the samples of a run.
+//! The testbed of the hosts benchmark: a controller, programs under `tidegate run` on several
+//! hosts, and the samples of a run.
 //!
 //! A host is a folder for its state and a certificate of its own. All programs map one file, the
 //! *board*: the bench writes there which of them send requests, and reads there what each has read.
