@@ -167,7 +167,7 @@ impl<'a> CapacityTestbed<'a> {
         let controller = Controller::start("capacity", &policy, &self.scratch, self.interrupt)?;
         let events = match self.device {
             CapacityDevice::Disk => &[][..],
-            CapacityDevice::Limited(_) => &CapacityEvent::ALL,
+            CapacityDevice::Limited(_) => &CapacityEvent::ALL[..],
         };
         let plan = self.plan;
         let length = plan.search.0 + plan.steady.0 + events.len() as u64 * plan.event.0;

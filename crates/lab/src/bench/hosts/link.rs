@@ -134,6 +134,9 @@ mod tests {
         stage.write_all(b"c").unwrap();
         // A connection during the cut is accepted, and goes nowhere.
         let mut late = TcpStream::connect(link.address()).unwrap();
+        while lock(&link.state).connections.len() < 3 {
+            thread::yield_now();
+        }
         link.restore();
         // The one from before is over without the byte.
         assert_eq!(there.read(&mut byte).unwrap_or(0), 0);

@@ -131,7 +131,7 @@ impl<'a> HostsTestbed<'a> {
         let work = std::env::current_dir()
             .and_then(|directory| Scratch::within(&directory, ".tidegate-bench-hosts-"))
             .map_err(&no_files)?;
-        fs::write(work.join("file"), vec![7; FILE_BYTES]).map_err(&no_files)?;
+        fs::write(work.join("file"), vec![7u8; FILE_BYTES]).map_err(&no_files)?;
         let board = Board::make(scratch.join("board"), size.stages).map_err(&no_files)?;
         let (controller, address) = lead(division, size, &scratch, interrupt)?;
         let link = Link::to(address).map_err(failure("there is no link to the controller"))?;
