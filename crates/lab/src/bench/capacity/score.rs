@@ -3,14 +3,12 @@
 use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::{Span, Time};
 
-use crate::bench::timeline::{Timeline, first_window};
+use crate::bench::timeline::Timeline;
 
-/// The part of an earlier rate that counts as all of it.
-const RECOVERED: f64 = 0.95;
-/// How far a budget that follows a change may be from where it belongs.
-const FOLLOWED: f64 = 0.1;
-/// The window in which a rate is taken: two intervals.
-const WINDOW: Span = Span(200 * Span::MILLISECOND.0);
+/// The part of a rate that counts as all of it.
+const USED: f64 = 0.9;
+/// The samples in the window of a rate and a percentile: two intervals.
+const WINDOW_SAMPLES: usize = 2;
 
 /// Counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -65,22 +63,24 @@ impl CapacityTrace {
         seconds
     }
 
-    /// How long after `from` the device completes 95 % of `rate` again.
-    pub(super) fn recovered(&self, (from, to): (Time, Time), rate: f64) -> Option<Span> {
-        let completed = self.completed();
-        let enough = |begin| completed.per_second(begin, WINDOW) >= RECOVERED * rate;
-        first_window((from, to), WINDOW, enough)
-    }
-
-    /// How long after `from` the budget is within a tenth of `rate` and stays there until `to`.
-    pub(super) fn followed(&self, (from, to): (Time, Time), rate: f64) -> Option<Span> {
-        let is_off = |sample: &&CapacitySample| {
-            (sample.budget as f64 - rate).abs() > FOLLOWED * rate
+    /// How long after `from` the first window begins in which the device completes nine tenths of
+    /// `rate` and the 99th percentile is within the bound.
+    pub(super) fn recovered(
+        &self,
+        (from, to): (Time, Time),
+        rate: f64,
+        bound: Span,
+    ) -> Option<Span> {
+        let samples: Vec<_> = self.within((from, to)).collect();
+        let is_used = |window: &&[&CapacitySample]| {
+            let (first, last) = (window[0], window[WINDOW_SAMPLES]);
+            let grown: BucketCounts = last.times.since(&first.times).collect();
+            let completed = last.completed.saturating_sub(first.completed) as f64;
+            let due = USED * rate * last.at.since(first.at).as_seconds();
+            completed >= due && grown.percentile(99.0).is_some_and(|p99| p99 <= bound)
         };
-        let last = self.within((from, to)).filter(is_off).last();
-        let Some(last) = last else { return Some(Span::ZERO) };
-        let next = self.within((from, to)).find(|sample| sample.at > last.at)?;
-        Some(next.at.since(from))
+        let window = samples.windows(WINDOW_SAMPLES + 1).find(is_used);
+        window.map(|window| window[0].at.since(from))
     }
 }
 
@@ -99,14 +99,15 @@ mod tests {
 
     const EVERY: u64 = 100 * Span::MILLISECOND.0;
 
-    /// A run of so many tenths of a second, with requests per second and a budget at each.
-    fn trace(tenths: u64, state: impl Fn(u64) -> (u64, u64)) -> CapacityTrace {
-        let mut completed = 0;
+    /// A run of so many tenths of a second, with requests per second, what each takes, and a budget.
+    fn trace(tenths: u64, state: impl Fn(u64) -> (u64, Span, u64)) -> CapacityTrace {
+        let (histogram, mut completed) = (Histogram::default(), 0);
         let samples = (0..tenths).map(|tenth| {
-            let (rate, budget) = state(tenth);
-            let at = Time(tenth * EVERY);
-            let sample = CapacitySample { at, completed, budget, ..CapacitySample::default() };
+            let (rate, time, budget) = state(tenth);
+            let (at, times) = (Time(tenth * EVERY), histogram.counts());
+            let sample = CapacitySample { at, completed, times, budget };
             completed += rate / 10;
+            (0..rate / 10).for_each(|_| histogram.record(time));
             sample
         });
         CapacityTrace(samples.collect())
@@ -116,37 +117,31 @@ mod tests {
         Time(tenth * EVERY)
     }
 
-    proptest! {
-        /// Oracle: the device is idle until a tenth of a second, and full from there on.
-        #[test]
-        fn the_time_to_recover_is_from_the_event_to_the_rate(from in 0u64..20, delay in 1u64..30) {
-            let trace = trace(100, |tenth| {
-                let is_idle = tenth >= from && tenth < from + delay;
-                (if is_idle { 0 } else { 3_000 }, 3_000)
-            });
-            let found = trace.recovered((at(from), at(99)), 3_000.0).unwrap();
-            // A window of two tenths misses a twentieth of itself: ten milliseconds.
-            let expected = (delay * 100) as f64 - 10.0;
-            let found = found.as_seconds() * 1e3;
-            prop_assert!(found >= expected - 0.1 && found <= expected + 10.1, "{found} {expected}");
-        }
+    const SHORT: Span = Span::MILLISECOND;
+    const BOUND: Span = Span(5 * Span::MILLISECOND.0);
+    const LONG: Span = Span(50 * Span::MILLISECOND.0);
 
-        /// Oracle: the budget is where it belongs from a tenth of a second on.
+    proptest! {
+        /// Oracle: from an event on the device is too slow, and from a later one on requests take
+        /// no longer than the bound.
         #[test]
-        fn a_budget_that_stays_has_followed(from in 0u64..20, delay in 0u64..30, off in 12u64..99) {
+        fn the_time_to_recover_is_that_of_both(from in 0u64..20, slow in 0u64..30, long in 0u64..30) {
             let trace = trace(100, |tenth| {
-                let is_off = tenth >= from && tenth < from + delay;
-                (3_000, if is_off { 30 * (100 - off) } else { 3_000 })
+                let is_slow = tenth >= from && tenth < from + slow;
+                let is_long = tenth >= from && tenth < from + long;
+                let time = if is_long { LONG } else { SHORT };
+                (if is_slow { 300 } else { 1_000 }, time, 1_000)
             });
-            let found = trace.followed((at(from), at(99)), 3_000.0);
-            prop_assert_eq!(found, Some(Span(delay * EVERY)));
-            prop_assert_eq!(trace.followed((at(from), at(99)), 6_000.0), None);
+            let found = trace.recovered((at(from), at(99)), 1_000.0, BOUND);
+            prop_assert_eq!(found, Some(Span(slow.max(long) * EVERY)));
+            prop_assert_eq!(trace.recovered((at(from), at(99)), 1_200.0, BOUND), None);
+            prop_assert_eq!(trace.recovered((at(from), at(99)), 1_000.0, Span(9)), None);
         }
     }
 
     #[test]
     fn rates_and_budgets_are_means() {
-        let trace = trace(41, |tenth| (1_000, if tenth < 20 { 900 } else { 1_100 }));
+        let trace = trace(41, |tenth| (1_000, SHORT, if tenth < 20 { 900 } else { 1_100 }));
         assert!((trace.rate((at(0), at(40))) - 1_000.0).abs() < 0.1);
         assert_eq!(trace.budget((at(0), at(19))), Some(900.0));
         assert_eq!(trace.budget((at(10), at(29))), Some(1_000.0));
@@ -155,21 +150,16 @@ mod tests {
 
     #[test]
     fn each_second_has_its_own_percentile() {
-        let histogram = Histogram::default();
-        let mut samples = Vec::new();
-        for tenth in 0..=40 {
-            let sample = CapacitySample { at: at(tenth), ..CapacitySample::default() };
-            samples.push(CapacitySample { times: histogram.counts(), ..sample });
-            // Slow in the second second, nothing in the last.
-            let micros = if (10..20).contains(&tenth) { 9_000 } else { 900 };
-            (0..100).filter(|_| tenth < 30).for_each(|_| histogram.record(Span(micros * 1_000)));
-        }
-        let seconds = CapacityTrace(samples).seconds((at(0), at(40)));
+        // Slow in the second second, nothing in the last.
+        let trace = trace(41, |tenth| {
+            let time = if (10..20).contains(&tenth) { LONG } else { SHORT };
+            (if tenth < 30 { 1_000 } else { 0 }, time, 0)
+        });
+        let seconds = trace.seconds((at(0), at(40)));
         assert_eq!(seconds.len(), 4);
-        let bound = Span(2 * Span::MILLISECOND.0);
-        let within: Vec<_> = seconds.iter().map(|p99| p99.map(|p99| p99 <= bound)).collect();
+        let within: Vec<_> = seconds.iter().map(|p99| p99.map(|p99| p99 <= BOUND)).collect();
         assert_eq!(within, [Some(true), Some(false), Some(true), None]);
-        assert_eq!(kept_percent(&seconds, bound), Some(50.0));
-        assert_eq!(kept_percent(&[], bound), None);
+        assert_eq!(kept_percent(&seconds, BOUND), Some(50.0));
+        assert_eq!(kept_percent(&[], BOUND), None);
     }
 }
