@@ -22,9 +22,9 @@ use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 use tidegate_model::Span;
 
+use super::Row;
 use super::sample::Median;
 use super::window::WindowPlan;
-use super::Row;
 use crate::experiment::cgroup::IoLimits;
 use crate::experiment::note_line;
 use crate::experiment::quiet::{PriorityBoost, Quiet, QuietProbe};
@@ -118,9 +118,8 @@ pub(super) fn rows(
     for (device_name, device) in devices.into_iter().skip(first_device) {
         for load in CapacityLoad::ALL.into_iter().take(loads) {
             let name = format!("{device_name}, {}", load.name());
-            let course = testbed
-                .change_device(device)
-                .and_then(|()| measure(name.clone(), &testbed, load));
+            let course =
+                testbed.change_device(device).and_then(|()| measure(name.clone(), &testbed, load));
             match course {
                 Ok(course) => course.report(report),
                 Err(failure) => {

@@ -218,9 +218,8 @@ impl HostsComparison {
     }
 
     fn used(&self) -> Row {
-        let figure = |score: &HostsScore| {
-            bounds(&score.used).map(|[least, ..]| least).ok_or_else(no_period)
-        };
+        let figure =
+            |score: &HostsScore| bounds(&score.used).map(|[least, ..]| least).ok_or_else(no_period);
         let row = Row::more(BENCH, "the capacity, in a period, least", "% used", None);
         let row = self.beside(row, figure).promised(FULFILLED_PERCENT);
         match bounds(&self.ours.score.used) {

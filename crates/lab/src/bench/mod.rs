@@ -46,8 +46,7 @@ pub(crate) use window::WindowPlan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
 /// looks at what is not there.
-const LESS: [&str; 10] =
-    ["ns", "us", "ms", "s", "intervals", "ratio", "%", "B", "MB", "looks"];
+const LESS: [&str; 10] = ["ns", "us", "ms", "s", "intervals", "ratio", "%", "B", "MB", "looks"];
 
 /// Why a quick run has no verdict.
 const BRIEF: &str = "no verdict: --quick measures too briefly";

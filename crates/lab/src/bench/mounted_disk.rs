@@ -26,11 +26,7 @@ impl MountedDisk {
     ///
     /// # Errors
     /// If we are not root, the kernel has no loop device to give, or the user ends the command.
-    pub(super) fn make(
-        work: &Scratch,
-        bytes: u64,
-        interrupt: &Interrupt,
-    ) -> Result<Self, Failure> {
+    pub(super) fn make(work: &Scratch, bytes: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
         let device = LoopDevice::on_new_file(&work.join("disk"), bytes)?;
         let disk = device.disk()?;
         disk.set_queue("read_ahead_kb", READ_AHEAD_KIB).map_err(|error| {

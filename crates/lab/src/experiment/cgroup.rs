@@ -27,7 +27,7 @@ pub(crate) struct Throttle {
 }
 
 /// Limits on what a group reads and on what it writes, each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IoLimits {
     pub(crate) bandwidth: Rate,
     /// Requests per second.

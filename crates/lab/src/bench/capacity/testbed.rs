@@ -101,8 +101,7 @@ impl<'a> CapacityTestbed<'a> {
         let scratch = Scratch::new()?;
         let disk = MountedDisk::make(&work, BYTES, interrupt)?;
         let (group, throttle, device) = (None, None, CapacityDevice::Disk);
-        let testbed =
-            Self { plan, device, interrupt, group, throttle, scratch, disk, _work: work };
+        let testbed = Self { plan, device, interrupt, group, throttle, scratch, disk, _work: work };
         let words = fill(&testbed.file(), &testbed.output());
         Child::start(&fio(words), testbed.scratch.path())?.wait(interrupt)?;
         Ok(testbed)
@@ -151,11 +150,7 @@ impl<'a> CapacityTestbed<'a> {
     }
 
     /// fio under a controller that finds the capacity within `bound`.
-    pub(super) fn measured(
-        &self,
-        load: CapacityLoad,
-        bound: Span,
-    ) -> Result<MeasuredRun, Failure> {
+    pub(super) fn measured(&self, load: CapacityLoad, bound: Span) -> Result<MeasuredRun, Failure> {
         let folder = self.disk.path();
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let policy = format!(

@@ -92,10 +92,7 @@ fn connect(
     for stream in [stage, &there] {
         stream.set_nodelay(true)?;
     }
-    let ways = [
-        (stage.try_clone()?, there.try_clone()?),
-        (there.try_clone()?, stage.try_clone()?),
-    ];
+    let ways = [(stage.try_clone()?, there.try_clone()?), (there.try_clone()?, stage.try_clone()?)];
     for (from, to) in ways {
         let state = Arc::clone(state);
         thread::Builder::new().name("way".into()).spawn(move || pass(from, to, &state))?;
