@@ -214,6 +214,8 @@ mod tests {
     use crate::bench::hosts::plan::steps;
 
     const SIZE: HostsSize = HostsSize::QUICK;
+    /// What each tenant is promised, of a capacity that is all used.
+    const FAIR: [f64; 5] = [45.0, 30.0, 20.0, 0.0, 5.0];
 
     /// A trace in which the stages of tenant `t` read `rates(at)[t]` per cent of the capacity.
     fn trace(end: Time, every: Span, rates: impl Fn(Time) -> [f64; 5]) -> HostsTrace {
@@ -242,7 +244,7 @@ mod tests {
     #[test]
     fn a_trace_that_keeps_all_promises_scores_a_hundred() {
         let end = steps(SIZE).last().unwrap().end;
-        let trace = trace(end, EVERY, |_| [30.0, 20.0, 10.0, 25.0, 15.0]);
+        let trace = trace(end, EVERY, |_| FAIR);
         let score = score(&trace);
         let is_exact = |percent: &f64| (percent - 100.0).abs() < 0.01;
         for (tenant, one) in TENANTS.iter().zip(&score.tenants) {
@@ -266,7 +268,7 @@ mod tests {
         let (from, to) = (step.begin.after(Span(2 * INTERVAL.0)), step.end);
         let trace = trace(steps.last().unwrap().end, EVERY, |at| {
             let is_short = at >= from && at < to;
-            [30.0, if is_short { 18.0 } else { 20.0 }, 10.0, 25.0, 15.0]
+            [45.0, if is_short { 27.0 } else { 30.0 }, 20.0, 0.0, 5.0]
         });
         let score = HostsScore::of(&trace, SIZE, &steps);
         let least = score.tenants[1].counted.iter().copied().fold(f64::INFINITY, f64::min);
@@ -277,7 +279,7 @@ mod tests {
     #[test]
     fn a_disturbed_second_is_left_out() {
         let end = steps(SIZE).last().unwrap().end;
-        let mut trace = trace(end, EVERY, |_| [30.0, 20.0, 10.0, 25.0, 15.0]);
+        let mut trace = trace(end, EVERY, |_| FAIR);
         let all = score(&trace);
         trace.quiet = vec![false; 3];
         let some = score(&trace);
@@ -294,7 +296,7 @@ mod tests {
         let end = steps.last().unwrap().end;
         let score = score(&trace(end, Span(5 * Span::MILLISECOND.0), |at| {
             let is_low = at >= step.begin && at < full;
-            if is_low { [0.0, 20.0, 10.0, 10.0, 10.0] } else { [0.0, 20.0, 10.0, 60.0, 10.0] }
+            if is_low { [0.0, 30.0, 20.0, 0.0, 0.0] } else { [0.0, 30.0, 20.0, 45.0, 5.0] }
         }));
         // A tenth of an interval at half of the rate is a twentieth of it.
         let found = score.converged[step.name][0].unwrap();
@@ -309,7 +311,7 @@ mod tests {
         let score = score(&trace(steps.last().unwrap().end, EVERY, |at| {
             // The capacity is in use all the time.
             let is_late = at >= begin && at < begin.after(INTERVAL);
-            if is_late { [3.0, 20.0, 10.0, 52.0, 15.0] } else { [30.0, 20.0, 10.0, 25.0, 15.0] }
+            if is_late { [4.5, 30.0, 20.0, 40.5, 5.0] } else { FAIR }
         }));
         let found = score.converged["gold goes on at half of the hosts"][0].unwrap();
         assert!(found > 0.9 && found < 1.1, "{found}");
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn what_never_converges_has_the_most_that_was_used() {
         let end = steps(SIZE).last().unwrap().end;
-        let score = score(&trace(end, EVERY, |_| [30.0, 20.0, 10.0, 10.0, 10.0]));
+        let score = score(&trace(end, EVERY, |_| FAIR.map(|percent| 0.8 * percent)));
         for most in score.converged.values().flatten() {
             assert!(most.is_err_and(|it| (it.most - 80.0).abs() < 0.1), "{most:?}");
         }
