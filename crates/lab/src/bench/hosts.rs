@@ -249,8 +249,14 @@ impl HostsComparison {
         };
         let case = "a host is cut off: the capacity, in a period, least";
         let row = self.beside(Row::more(BENCH, case, "% used", None), figure);
-        match bounds(&self.ours.score.used_apart) {
+        let row = match bounds(&self.ours.score.used_apart) {
             Some([least, _, most]) => row.between(least, most),
+            None => row,
+        };
+        match self.ours.score.apart {
+            Some([first, last]) => row.noted(format!(
+                "its programs had {first:.2} % of the capacity, and {last:.2} % behind the lease"
+            )),
             None => row,
         }
     }
@@ -289,6 +295,7 @@ mod tests {
         score.used_apart = vec![93.0];
         score.returned = vec![Ok(0.5)];
         score.rates = Some(99.5);
+        score.apart = Some([12.0, 9.5]);
         HostsRun { score, disturbed, seconds: 50 }
     }
 
@@ -312,6 +319,8 @@ mod tests {
         assert_eq!((change.value, change.peer_value, change.kept), (Some(1.9), None, Some(true)));
         assert_eq!(change.reason.as_deref(), Some("never more than 80 %"));
         assert!(rows.iter().all(|row| row.kept != Some(false)), "{rows:#?}");
+        let apart = rows[11].note.as_deref();
+        assert!(apart.is_some_and(|note| note.ends_with("9.50 % behind the lease")), "{apart:?}");
         let promised = rows.iter().filter(|row| row.promise.is_some()).count();
         assert_eq!(promised, 4 + 5 + 2);
     }

@@ -21,8 +21,16 @@ pub(super) struct HostsSample {
     pub(super) at: Time,
     /// Bytes that each program has read so far.
     pub(super) read: Vec<u64>,
-    /// The sum of the rates in force, in bytes per second; none if it changed meanwhile.
-    pub(super) rates: Option<u64>,
+    /// The rates in force; none if they changed meanwhile.
+    pub(super) rates: Option<HostsRates>,
+}
+
+/// Sums of rates in force at one moment, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostsRates {
+    pub(super) all: u64,
+    /// Of the programs on the host whose link is cut.
+    pub(super) apart: u64,
 }
 
 /// A run, as it was sampled.
@@ -136,6 +144,8 @@ pub(super) struct HostsScore {
     pub(super) returned: Vec<Converged>,
     /// The largest sum of rates in force, in per cent of the capacity.
     pub(super) rates: Option<f64>,
+    /// The rates of a host, in per cent of the capacity, as it is cut off and as it comes back.
+    pub(super) apart: Option<[f64; 2]>,
 }
 
 impl HostsScore {
@@ -149,8 +159,18 @@ impl HostsScore {
         }
         // Each rate is rounded up to whole bytes per second.
         let sums = trace.samples.iter().filter_map(|sample| sample.rates);
-        let most = sums.max().map(|sum| sum.saturating_sub(size.stages as u64));
-        score.rates = most.map(|most| 100.0 * most as f64 / CAPACITY.0 as f64);
+        let most = sums.map(|rates| rates.all.saturating_sub(size.stages as u64)).max();
+        let percent = |rate: u64| 100.0 * rate as f64 / CAPACITY.0 as f64;
+        score.rates = most.map(percent);
+        let ends = |step: &Step| matches!(step.change, Change::Cut | Change::StillCut);
+        let (first, last) = (steps.iter().find(|it| ends(it)), steps.iter().rfind(|it| ends(it)));
+        let cut = first.zip(last).map(|(first, last)| (first.begin, last.end));
+        score.apart = cut.and_then(|(begin, end)| {
+            let is_within = |sample: &&HostsSample| sample.at >= begin && sample.at < end;
+            let mut rates = trace.samples.iter().filter(is_within).filter_map(|it| it.rates);
+            let first = rates.next()?;
+            Some([first, rates.last()?].map(|rates| percent(rates.apart)))
+        });
         score
     }
 
@@ -217,17 +237,18 @@ mod tests {
     /// What each tenant is promised, of a capacity that is all used.
     const FAIR: [f64; 5] = [45.0, 30.0, 20.0, 0.0, 5.0];
 
-    /// A trace in which the stages of tenant `t` read `rates(at)[t]` per cent of the capacity.
-    fn trace(end: Time, every: Span, rates: impl Fn(Time) -> [f64; 5]) -> HostsTrace {
+    /// A trace in which the stages of tenant `t` read `rates_of(at)[t]` per cent of the capacity.
+    fn trace(end: Time, every: Span, rates_of: impl Fn(Time) -> [f64; 5]) -> HostsTrace {
         let own = (SIZE.stages / TENANTS.len()) as f64;
         let (mut read, mut samples) = (vec![0.0; SIZE.stages], Vec::new());
         let mut at = Time::ZERO;
         while at <= end {
             let read_now = read.iter().map(|bytes: &f64| *bytes as u64).collect();
-            samples.push(HostsSample { at, read: read_now, rates: Some(CAPACITY.0) });
-            let rates = rates(at);
+            let rates = HostsRates { all: CAPACITY.0, apart: CAPACITY.0 / 4 };
+            samples.push(HostsSample { at, read: read_now, rates: Some(rates) });
+            let percents = rates_of(at);
             for (stage, bytes) in read.iter_mut().enumerate() {
-                let percent = rates[SIZE.tenant(stage)] / own;
+                let percent = percents[SIZE.tenant(stage)] / own;
                 *bytes += CAPACITY.0 as f64 * percent / 100.0 * every.as_seconds();
             }
             at = at.after(every);
@@ -257,6 +278,7 @@ mod tests {
         assert_eq!(score.returned, [Ok(0.0)]);
         // Ten bytes per second are rounding.
         assert!(score.rates.is_some_and(|most| most <= 100.0 && most > 99.9));
+        assert_eq!(score.apart, Some([25.0, 25.0]));
         let no_gold = score.tenants[0].counted.len();
         assert!(no_gold < score.tenants[1].counted.len(), "periods without requests count not");
     }

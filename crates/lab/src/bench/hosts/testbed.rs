@@ -20,7 +20,7 @@ use tidegate_stage::layout::GateKind;
 
 use super::link::Link;
 use super::plan::{CUT_HOST, Change, Division, HostsSize, INTERVAL, Step, TENANTS};
-use super::score::{HostsSample, HostsTrace};
+use super::score::{HostsRates, HostsSample, HostsTrace};
 use crate::bench::child::{CompiledProgram, compile};
 use crate::bench::path::free_port;
 use crate::experiment::child::{self, Child, Start};
@@ -182,9 +182,8 @@ impl<'a> HostsTestbed<'a> {
         stage: usize,
         address: SocketAddr,
     ) -> Result<Start, Failure> {
-        let host = self.size.host(stage);
-        let name = HostsSize::host_name(host);
-        let address = if host == CUT_HOST { self.link.address() } else { address };
+        let name = HostsSize::host_name(self.size.host(stage));
+        let address = if self.is_apart(stage) { self.link.address() } else { address };
         let tls = self.scratch.join("tls");
         let tenant = division.tenant(self.size, stage);
         let words = ["run", "--fail-closed", "--quiet", "--tenant", &tenant, "--user", &name];
@@ -202,6 +201,11 @@ impl<'a> HostsTestbed<'a> {
         let program = programs::tidegate()?.into();
         let name = format!("stage-{stage}");
         Ok(Start { name, program, arguments, environment, group: None })
+    }
+
+    /// Whether a stage is on the host whose link is cut.
+    fn is_apart(&self, stage: usize) -> bool {
+        self.size.host(stage) == CUT_HOST
     }
 
     /// Carries out a plan. `note` gets a line for people now and then.
@@ -264,7 +268,11 @@ impl<'a> HostsTestbed<'a> {
         let rates = || self.segments.iter().map(rate).collect::<Option<Vec<u64>>>();
         // Rates that move between two reads are no sum of any moment.
         let rates = rates().filter(|seen| rates().as_ref() == Some(seen));
-        Ok(HostsSample { at, read, rates: rates.map(|rates| rates.iter().sum()) })
+        let rates = rates.map(|rates| {
+            let apart = rates.iter().enumerate().filter(|(stage, _)| self.is_apart(*stage));
+            HostsRates { all: rates.iter().sum(), apart: apart.map(|(_, rate)| rate).sum() }
+        });
+        Ok(HostsSample { at, read, rates })
     }
 
     /// The last second of a run, in words.
