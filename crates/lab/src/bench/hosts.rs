@@ -29,7 +29,7 @@ use super::{BRIEF, Row};
 use crate::experiment::note_line;
 use crate::experiment::quiet::{self, PriorityBoost};
 pub(crate) use plan::HostsSize;
-use plan::{Bound, CAPACITY, Division, HostsTenant, TENANTS, share};
+use plan::{Bound, CAPACITY, HostsDivision, HostsTenant, TENANTS, share};
 use score::{CONVERGED_INTERVALS, Converged, FULFILLED_PERCENT, HostsScore, TenantScore};
 use testbed::HostsTestbed;
 
@@ -63,7 +63,7 @@ pub(super) fn rows(
     let is_full = plan.is_full();
     let size = size.unwrap_or(if is_full { HostsSize::FULL } else { HostsSize::QUICK });
     let _priority_boost = PriorityBoost::raise();
-    let ours = match measure(Division::Tidegate, size, interrupt) {
+    let ours = match measure(HostsDivision::Tidegate, size, interrupt) {
         Ok(run) => run,
         Err(failure) => {
             interrupt.check()?;
@@ -73,7 +73,9 @@ pub(super) fn rows(
         }
     };
     let peer = match is_full {
-        true => measure(Division::Static, size, interrupt).map_err(|failure| failure.to_string()),
+        true => {
+            measure(HostsDivision::Static, size, interrupt).map_err(|failure| failure.to_string())
+        }
         false => Err(BRIEF.to_owned()),
     };
     interrupt.check()?;
@@ -83,14 +85,14 @@ pub(super) fn rows(
 }
 
 fn measure(
-    division: Division,
+    division: HostsDivision,
     size: HostsSize,
     interrupt: &Interrupt,
 ) -> Result<HostsRun, Failure> {
     let is_watched = std::io::stderr().is_terminal();
     let name = match division {
-        Division::Tidegate => "hosts",
-        Division::Static => PEER,
+        HostsDivision::Tidegate => "hosts",
+        HostsDivision::Static => PEER,
     };
     let show = |text: &str| note_line::show(is_watched, &format!("{name}: {text}"));
     show("programs start");

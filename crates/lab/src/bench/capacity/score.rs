@@ -99,7 +99,8 @@ mod tests {
 
     const EVERY: u64 = 100 * Span::MILLISECOND.0;
 
-    /// A run of so many tenths of a second, with requests per second, what each takes, and a budget.
+    /// A run of so many tenths of a second, with requests per second, what each takes, and a
+    /// budget.
     fn trace(tenths: u64, state: impl Fn(u64) -> (u64, Span, u64)) -> CapacityTrace {
         let (histogram, mut completed) = (Histogram::default(), 0);
         let samples = (0..tenths).map(|tenth| {
@@ -125,7 +126,7 @@ mod tests {
         /// Oracle: from an event on the device is too slow, and from a later one on requests take
         /// no longer than the bound.
         #[test]
-        fn the_time_to_recover_is_that_of_both(from in 0u64..20, slow in 0u64..30, long in 0u64..30) {
+        fn recovered_is_what_is_fast(from in 0u64..20, slow in 0u64..30, long in 0u64..30) {
             let trace = trace(100, |tenth| {
                 let is_slow = tenth >= from && tenth < from + slow;
                 let is_long = tenth >= from && tenth < from + long;

@@ -63,8 +63,8 @@ impl HostsSize {
 
     /// The name of a host, and of its certificate: a name must not end with a number.
     pub(super) fn host_name(host: usize) -> String {
-        let letter = |digit: usize| char::from(b'a' + (digit % 26) as u8);
-        format!("host-{}{}", letter(host / 26), letter(host))
+        let digit_name = |digit: usize| char::from(b'a' + (digit % 26) as u8);
+        format!("host-{}{}", digit_name(host / 26), digit_name(host))
     }
 
     fn host_names(self) -> Vec<String> {
@@ -83,7 +83,7 @@ impl HostsSize {
 
 /// The two ways in which the capacity is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Division {
+pub(super) enum HostsDivision {
     /// One budget, which follows demand.
     Tidegate,
     /// A limit for each program: an equal part of the capacity.
@@ -95,7 +95,7 @@ pub(super) const PERIOD: Span = Span::SECOND;
 /// The time between two distributions: all that converges is measured in it.
 pub(super) const INTERVAL: Span = Span(100 * Span::MILLISECOND.0);
 
-impl Division {
+impl HostsDivision {
     /// The tenant that a stage acts for.
     pub(super) fn tenant(self, size: HostsSize, stage: usize) -> String {
         match self {
@@ -143,7 +143,7 @@ pub(super) const fn share(percent: u64) -> Rate {
 
 /// What happens at the beginning of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum StepChange {
     /// Programs stop or go on.
     Demand,
     /// The link of [`CUT_HOST`] is cut.
@@ -160,18 +160,18 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) begin: Time,
     pub(super) end: Time,
-    pub(super) change: Change,
+    pub(super) change: StepChange,
     /// The stages whose programs request all that they can get.
     pub(super) requests: Vec<bool>,
 }
 
 /// Whether the programs of a tenant on a host send requests: in the first half of the hosts or not.
-type Demand = fn(tenant: usize, is_first_half: bool) -> bool;
+type DemandPattern = fn(tenant: usize, is_first_half: bool) -> bool;
 
 const ALL: &str = "all request";
 
 /// The changes of demand, again and again. After each, the tenants that go on want all there is.
-const CHANGES: [(&str, Demand); 5] = [
+const CHANGES: [(&str, DemandPattern); 5] = [
     ("gold stops", |tenant, _| tenant != MOVING),
     ("gold goes on at half of the hosts", |tenant, is_first| tenant != MOVING || is_first),
     ("gold moves to the other hosts", |tenant, is_first| tenant != MOVING || !is_first),
@@ -188,8 +188,11 @@ const STEP_SHORT: Span = Span(1_500 * Span::MILLISECOND.0);
 
 /// The steps at which the link is cut, and at which it returns. It is cut for longer than the lease
 /// of a host, two periods.
-const CUT: [(&str, Change); 3] =
-    [("a host is cut off", Change::Cut), (ALL, Change::StillCut), ("it returns", Change::Return)];
+const CUT: [(&str, StepChange); 3] = [
+    ("a host is cut off", StepChange::Cut),
+    (ALL, StepChange::StillCut),
+    ("it returns", StepChange::Return),
+];
 
 /// The steps of a run, in order and without a gap.
 pub(super) fn steps(size: HostsSize) -> Vec<Step> {
@@ -198,14 +201,14 @@ pub(super) fn steps(size: HostsSize) -> Vec<Step> {
     let step = if length < least as u64 * STEP.0 { STEP_SHORT } else { STEP };
     let count = (length / step.0) as usize;
     let rounds = (count.saturating_sub(1 + CUT.len()) / CHANGES.len()).max(1);
-    let requests = |demand: Demand| -> Vec<bool> {
+    let requests = |demand: DemandPattern| -> Vec<bool> {
         let is_first = |stage| size.host(stage) < size.hosts / 2;
         (0..size.stages).map(|stage| demand(size.tenant(stage), is_first(stage))).collect()
     };
-    let mut events = vec![(ALL, Change::Demand, requests(|_, _| true))];
+    let mut events = vec![(ALL, StepChange::Demand, requests(|_, _| true))];
     for round in 0..rounds {
         // After a round all programs send requests.
-        events.extend(CHANGES.map(|(name, demand)| (name, Change::Demand, requests(demand))));
+        events.extend(CHANGES.map(|(name, demand)| (name, StepChange::Demand, requests(demand))));
         if round == rounds / 2 {
             events.extend(CUT.map(|(name, change)| (name, change, requests(|_, _| true))));
         }
@@ -233,11 +236,11 @@ mod tests {
     #[test]
     fn policies_are_valid_and_promise_what_they_are_to() {
         for size in [HostsSize::FULL, HostsSize::QUICK] {
-            let policy = Policy::parse(&Division::Tidegate.policy(size)).unwrap();
+            let policy = Policy::parse(&HostsDivision::Tidegate.policy(size)).unwrap();
             assert_eq!(policy.budget.get(Unit::Bytes), Some(CAPACITY.0));
             let reserved = policy.tenants.iter().filter_map(|it| it.reservation.get(Unit::Bytes));
             assert_eq!(reserved.sum::<u64>(), share(45).0 + share(30).0 + share(20).0);
-            let policy = Policy::parse(&Division::Static.policy(size)).unwrap();
+            let policy = Policy::parse(&HostsDivision::Static.policy(size)).unwrap();
             let limits = policy.tenants.iter().filter_map(|it| it.limit.get(Unit::Bytes));
             let sum: u64 = limits.sum();
             assert!(sum <= CAPACITY.0 && CAPACITY.0 - sum < size.stages as u64, "{sum}");
@@ -272,8 +275,8 @@ mod tests {
                 };
                 assert!(step.requests.iter().enumerate().any(is_greedy), "{}", step.name);
             }
-            let cut = steps.iter().position(|step| step.change == Change::Cut).unwrap();
-            let returns = steps.iter().find(|step| step.change == Change::Return).unwrap();
+            let cut = steps.iter().position(|step| step.change == StepChange::Cut).unwrap();
+            let returns = steps.iter().find(|step| step.change == StepChange::Return).unwrap();
             let lease = 2 * PERIOD.0;
             assert!(returns.begin.since(steps[cut].begin).0 > lease + lease / 4);
             assert!(steps[cut - 1].requests.iter().all(|requests| *requests));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_model::{Span, Time};
 
-use super::plan::{Bound, CAPACITY, Change, HostsSize, INTERVAL, PERIOD, Step, TENANTS, share};
+use super::plan::{Bound, CAPACITY, HostsSize, INTERVAL, PERIOD, Step, StepChange, TENANTS, share};
 use crate::bench::timeline::{Timeline, first_window};
 
 /// Intervals in which shares are to follow demand.
@@ -162,7 +162,7 @@ impl HostsScore {
         let most = sums.map(|rates| rates.all.saturating_sub(size.stages as u64)).max();
         let percent = |rate: u64| 100.0 * rate as f64 / CAPACITY.0 as f64;
         score.rates = most.map(percent);
-        let ends = |step: &Step| matches!(step.change, Change::Cut | Change::StillCut);
+        let ends = |step: &Step| matches!(step.change, StepChange::Cut | StepChange::StillCut);
         let (first, last) = (steps.iter().find(|it| ends(it)), steps.iter().rfind(|it| ends(it)));
         let cut = first.zip(last).map(|(first, last)| (first.begin, last.end));
         score.apart = cut.and_then(|(begin, end)| {
@@ -177,11 +177,11 @@ impl HostsScore {
     /// Adds the periods of a step.
     fn periods(&mut self, read: &ReadTrace<'_>, step: &Step) {
         let first = match step.change {
-            Change::Demand | Change::Return => {
+            StepChange::Demand | StepChange::Return => {
                 step.begin.after(Span(CONVERGED_INTERVALS * INTERVAL.0))
             }
             // The demand has not changed: promises hold all the time.
-            Change::Cut | Change::StillCut => step.begin,
+            StepChange::Cut | StepChange::StillCut => step.begin,
         };
         let periods = step.end.since(first).0 / PERIOD.0;
         let periods = (0..periods).map(|number| first.after(Span(number * PERIOD.0)));
@@ -192,11 +192,11 @@ impl HostsScore {
             }
             let used = read.used(from, PERIOD);
             match step.change {
-                Change::Demand | Change::Return => self.used.push(used),
-                Change::Cut | Change::StillCut => self.used_apart.push(used),
+                StepChange::Demand | StepChange::Return => self.used.push(used),
+                StepChange::Cut | StepChange::StillCut => self.used_apart.push(used),
             }
         }
-        if step.change == Change::Demand && quiet(&step.begin) {
+        if step.change == StepChange::Demand && quiet(&step.begin) {
             for (tenant, percent) in read.bounded(step, step.begin, PERIOD) {
                 self.tenants[tenant].changing.push(percent);
             }
@@ -206,10 +206,10 @@ impl HostsScore {
     fn convergence(&mut self, read: &ReadTrace<'_>, step: &Step) {
         let times = match step.change {
             // The run's first step is its start.
-            Change::Demand if step.begin > Time::ZERO => {
+            StepChange::Demand if step.begin > Time::ZERO => {
                 self.converged.entry(step.name).or_default()
             }
-            Change::Return => &mut self.returned,
+            StepChange::Return => &mut self.returned,
             _ => return,
         };
         if !read.trace.is_quiet(step.begin, Span(CONVERGING * INTERVAL.0)) {

@@ -19,7 +19,7 @@ use tidegate_stage::Segment;
 use tidegate_stage::layout::GateKind;
 
 use super::link::Link;
-use super::plan::{CUT_HOST, Change, Division, HostsSize, INTERVAL, Step, TENANTS};
+use super::plan::{CUT_HOST, HostsDivision, HostsSize, INTERVAL, Step, StepChange, TENANTS};
 use super::score::{HostsRates, HostsSample, HostsTrace};
 use crate::bench::child::{CompiledProgram, compile};
 use crate::bench::path::free_port;
@@ -117,7 +117,7 @@ impl<'a> HostsTestbed<'a> {
     /// # Errors
     /// If something is missing, or the user interrupts the run.
     pub(super) fn start(
-        division: Division,
+        division: HostsDivision,
         size: HostsSize,
         interrupt: &'a Interrupt,
     ) -> Result<Self, Failure> {
@@ -151,7 +151,11 @@ impl<'a> HostsTestbed<'a> {
         Ok(testbed)
     }
 
-    fn start_programs(&mut self, division: Division, address: SocketAddr) -> Result<(), Failure> {
+    fn start_programs(
+        &mut self,
+        division: HostsDivision,
+        address: SocketAddr,
+    ) -> Result<(), Failure> {
         let no_files = failure("cannot write the bench's files");
         for host in 0..self.size.hosts {
             fs::create_dir(self.scratch.join(&HostsSize::host_name(host))).map_err(&no_files)?;
@@ -178,7 +182,7 @@ impl<'a> HostsTestbed<'a> {
     /// `tidegate run` of a stage's program on its host.
     fn stage(
         &self,
-        division: Division,
+        division: HostsDivision,
         stage: usize,
         address: SocketAddr,
     ) -> Result<Start, Failure> {
@@ -244,13 +248,13 @@ impl<'a> HostsTestbed<'a> {
 
     fn begin(&self, step: &Step) -> io::Result<()> {
         match step.change {
-            Change::Demand => self.order(&step.requests),
-            Change::Cut => {
+            StepChange::Demand => self.order(&step.requests),
+            StepChange::Cut => {
                 self.link.cut();
                 Ok(())
             }
-            Change::StillCut => Ok(()),
-            Change::Return => {
+            StepChange::StillCut => Ok(()),
+            StepChange::Return => {
                 self.link.restore();
                 Ok(())
             }
@@ -306,7 +310,7 @@ impl Drop for HostsTestbed<'_> {
 
 /// Starts the controller, which listens on TCP with certificates for all hosts.
 fn lead(
-    division: Division,
+    division: HostsDivision,
     size: HostsSize,
     scratch: &Scratch,
     interrupt: &Interrupt,
