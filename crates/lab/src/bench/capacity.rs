@@ -47,6 +47,7 @@ const HALVED_SECONDS: f64 = 3.0;
 const DOUBLED_SECONDS: f64 = 5.0;
 /// Why there is no verdict.
 const UNSTEADY: &str = "fio alone does not repeat itself that exactly";
+const UNFILLED: &str = "fio keeps the bound at its largest depth: nothing is to be held back";
 
 /// The lengths of a run.
 #[derive(Clone, Copy, Debug)]
@@ -182,9 +183,12 @@ impl CapacityCourse {
             after.depth,
             self.bound,
         ));
-        report(match apart > OFF_PERCENT {
-            true => Row { kept: None, ..row.because(UNSTEADY) },
-            false => self.judged(row),
+        // Where the largest depth is within the bound, nothing is to be held back.
+        let is_filled = before.depth.max(after.depth) < DEPTHS[DEPTHS.len() - 1];
+        report(match (is_filled, apart > OFF_PERCENT) {
+            (false, _) => Row { kept: None, ..row.because(UNFILLED) },
+            (_, true) => Row { kept: None, ..row.because(UNSTEADY) },
+            (true, false) => self.judged(row),
         });
         let served = trace.rate(*steady);
         let row = Row::more(BENCH, case("requests of fio under it"), "iops", Some(served));
@@ -307,6 +311,10 @@ mod tests {
         assert_eq!(rows(&course(1_060, [1_000.0; 2]))[0].kept, Some(false));
         let unsteady = &rows(&course(1_060, [950.0, 1_050.0]))[0];
         assert_eq!((unsteady.kept, unsteady.reason.as_deref()), (None, Some(UNSTEADY)));
+        let mut easy = course(1_060, [1_000.0; 2]);
+        easy.alone[1][0].depth = 64;
+        let easy = &rows(&easy)[0];
+        assert_eq!((easy.kept, easy.reason.as_deref()), (None, Some(UNFILLED)));
         let mut never = course(1_000, [1_000.0; 2]);
         never.bound = Span::MILLISECOND;
         let never = rows(&never);
