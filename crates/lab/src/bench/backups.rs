@@ -30,7 +30,6 @@ use systems::BackupSystem;
 use testbed::{BackupDevice, BackupRun, BackupTestbed};
 
 mod database;
-mod disk;
 mod systems;
 mod testbed;
 

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -62,9 +63,14 @@ pub(super) fn script(interpreter: &str, source: &str) -> Result<CompiledProgram,
 }
 
 impl CompiledProgram {
+    /// Where it is, for a starter that is not this bench.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.join("program")
+    }
+
     /// Runs the program to its end with these arguments, and returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
-        let program = Command::new(self.directory.join("program")).args(arguments).output();
+        let program = Command::new(self.path()).args(arguments).output();
         let output = program.map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -78,7 +84,7 @@ impl CompiledProgram {
         arguments: &[&OsStr],
         environment: &[(&str, &OsStr)],
     ) -> Result<Child, String> {
-        let mut command = Command::new(self.directory.join("program"));
+        let mut command = Command::new(self.path());
         command.args(arguments).envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| error.to_string())?;

@@ -15,13 +15,16 @@ use tidegate_console::interrupt::Interrupt;
 mod apply;
 mod backups;
 mod bucket;
+mod capacity;
 mod child;
 mod haechi;
+mod hosts;
 mod idle;
 mod isolation;
 mod layered;
 mod limits;
 mod machine;
+mod mounted_disk;
 mod path;
 mod peers;
 mod programs;
@@ -33,15 +36,17 @@ mod shim;
 mod sim;
 mod stage;
 mod store;
+mod timeline;
 mod twin;
 mod window;
 
+pub(crate) use hosts::HostsSize;
 use sample::Median;
 pub(crate) use window::WindowPlan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
 /// looks at what is not there.
-const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
+const LESS: [&str; 10] = ["ns", "us", "ms", "s", "intervals", "ratio", "%", "B", "MB", "looks"];
 
 /// Why a quick run has no verdict.
 const BRIEF: &str = "no verdict: --quick measures too briefly";
@@ -220,6 +225,10 @@ pub(crate) enum Bench {
     Scale,
     /// A tenant with a reservation beside ten others, at each kind of gate
     Isolation,
+    /// One budget over programs on many hosts, whose demand changes and of which one is cut off
+    Hosts,
+    /// A measured capacity, beside what fio alone has
+    Capacity,
     /// A database beside a backup without a limit of its own
     Backups,
     /// Predictions of a replayed recording for another policy, beside a live cluster
@@ -230,7 +239,7 @@ pub(crate) enum Bench {
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 13] = [
+    const LIVE: [Self; 15] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -242,6 +251,8 @@ impl Bench {
         Self::Idle,
         Self::Scale,
         Self::Isolation,
+        Self::Hosts,
+        Self::Capacity,
         Self::Backups,
         Self::Twin,
     ];
@@ -316,6 +327,12 @@ fn live(
     if benches.contains(&Bench::Isolation) {
         isolation::rows(plan, &interrupt, report)?;
     }
+    if benches.contains(&Bench::Hosts) {
+        hosts::rows(plan, None, &interrupt, report)?;
+    }
+    if benches.contains(&Bench::Capacity) {
+        capacity::rows(plan, &interrupt, report)?;
+    }
     if benches.contains(&Bench::Backups) {
         backups::rows(plan, &interrupt, report)?;
     }
@@ -328,6 +345,16 @@ fn live(
 /// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
 pub(crate) fn probe(plan: WindowPlan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, report)
+}
+
+/// Measures a budget over hosts in a run of this size, and gives each row to `report` as soon as it
+/// is there.
+pub(crate) fn hosts(
+    plan: WindowPlan,
+    size: HostsSize,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    hosts::rows(plan, Some(size), &Interrupt::listen()?, report)
 }
 
 /// Simulates a tenant beside others, and gives each row to `report` as soon as it is there.

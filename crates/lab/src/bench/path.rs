@@ -37,6 +37,8 @@ use tidegate_console::programs;
 mod keys;
 mod tls;
 
+pub(super) use tls::free_port;
+
 const BENCH: &str = "path";
 const PEER: &str = "nbdkit memory";
 const DEPTHS: [u32; 3] = [4, 16, 64];

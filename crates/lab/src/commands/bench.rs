@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
 
-use crate::bench::{self, Bench, Row, WindowPlan};
+use crate::bench::{self, Bench, HostsSize, Row, WindowPlan};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
@@ -17,8 +18,8 @@ use tidegate_console::table::{Cell, Table};
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
 ///
-/// All of it takes about an hour, with the probes: backups 30 minutes, path and isolation some six
-/// each; stage, shim, apply, haechi and idle are done within a minute each.
+/// All of it takes more than an hour, with the probes: backups 30 minutes, path and isolation some
+/// six each; stage, shim, apply, haechi and idle are done within a minute each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What a controller costs is measured by `cargo run --release -p tidegate-controller --example
@@ -28,7 +29,8 @@ Examples:
   tidegate-lab bench
   tidegate-lab bench shim --json
   tidegate-lab bench scheduler --probes
-  tidegate-lab bench isolation --simulated")]
+  tidegate-lab bench isolation --simulated
+  tidegate-lab bench hosts --stages 100 --hosts 8 --seconds 90")]
 pub(crate) struct Args {
     /// The benches to run; all if none is named
     #[arg(value_name = "NAME", value_enum)]
@@ -45,6 +47,42 @@ pub(crate) struct Args {
     /// Of isolation: in virtual time alone, which is the same on every machine
     #[arg(long, conflicts_with = "probes")]
     simulated: bool,
+
+    #[command(flatten)]
+    hosts: HostsOptions,
+}
+
+// The size of the bench `hosts`. Clap would take a comment of documentation for the command's own.
+#[derive(Debug, clap::Args)]
+struct HostsOptions {
+    /// Of hosts: programs under `tidegate run`, 50 by default
+    #[arg(long, value_name = "N", conflicts_with_all = ["probes", "simulated"])]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(10..=500))]
+    stages: Option<usize>,
+
+    /// Of hosts: how many of them, 8 by default
+    #[arg(long, value_name = "M", conflicts_with_all = ["probes", "simulated"])]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(2..=100))]
+    hosts: Option<usize>,
+
+    /// Of hosts: how long the demand changes, for ours and for the peer each; 60 by default
+    #[arg(long, value_name = "S", conflicts_with_all = ["probes", "simulated"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(14..=3_600))]
+    seconds: Option<u64>,
+}
+
+impl HostsOptions {
+    /// The size of a run, if an option says something about it.
+    fn size(&self, quick: bool) -> Option<HostsSize> {
+        let Self { stages, hosts, seconds } = *self;
+        let usual = if quick { HostsSize::QUICK } else { HostsSize::FULL };
+        let is_chosen = stages.is_some() || hosts.is_some() || seconds.is_some();
+        is_chosen.then(|| HostsSize {
+            stages: stages.unwrap_or(usual.stages),
+            hosts: hosts.unwrap_or(usual.hosts),
+            seconds: seconds.unwrap_or(usual.seconds),
+        })
+    }
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
@@ -68,7 +106,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let part = (args.probes, args.simulated, names);
     match part {
         (false, false, names) => {
-            bench::run(names, plan, shim, &mut report)?;
+            match (args.hosts.size(args.quick), names) {
+                (None, names) => bench::run(names, plan, shim, &mut report)?,
+                (Some(size), [Bench::Hosts]) => bench::hosts(plan, size, &mut report)?,
+                (Some(_), _) => {
+                    let failure = Failure::new(Code::Usage, "only hosts has a size");
+                    return Err(failure.help("tidegate-lab bench hosts --stages 100"));
+                }
+            }
             if args.names.is_empty() {
                 bench::probe(plan, &mut report)?;
             }

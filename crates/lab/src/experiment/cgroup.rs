@@ -27,11 +27,26 @@ pub(crate) struct Throttle {
 }
 
 /// Limits on what a group reads and on what it writes, each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IoLimits {
     pub(crate) bandwidth: Rate,
     /// Requests per second.
     pub(crate) iops: u64,
+}
+
+impl IoLimits {
+    /// A volume as clouds rent them by default.
+    pub(crate) const CLOUD_VOLUME: Self = Self { bandwidth: Rate(125 << 20), iops: 3_000 };
+
+    fn all(self) -> [Limit; 4] {
+        let (file, key) = READ_BANDWIDTH;
+        [
+            (file, key, self.bandwidth.0),
+            ("blkio.throttle.write_bps_device", "wbps", self.bandwidth.0),
+            ("blkio.throttle.read_iops_device", "riops", self.iops),
+            ("blkio.throttle.write_iops_device", "wiops", self.iops),
+        ]
+    }
 }
 
 /// A limit, with its file of version 1 and its name of version 2.
@@ -87,19 +102,25 @@ impl Throttle {
     /// # Errors
     /// If the kernel refuses, in its words.
     pub(crate) fn limited(&self, name: &str, limits: IoLimits) -> Result<Group, String> {
-        let (file, key) = READ_BANDWIDTH;
-        let limits = [
-            (file, key, limits.bandwidth.0),
-            ("blkio.throttle.write_bps_device", "wbps", limits.bandwidth.0),
-            ("blkio.throttle.read_iops_device", "riops", limits.iops),
-            ("blkio.throttle.write_iops_device", "wiops", limits.iops),
-        ];
-        self.group_with(name, &limits)
+        self.group_with(name, &limits.all())
+    }
+
+    /// Changes the limits of a group of [`Self::limited`], while its processes run.
+    ///
+    /// # Errors
+    /// If the kernel refuses, in its words.
+    pub(crate) fn change(&self, group: &Group, limits: IoLimits) -> Result<(), String> {
+        let limits = limits.all();
+        group.set(self.settings(&limits)).map_err(|error| self.refused(&error))
     }
 
     fn group_with(&self, name: &str, limits: &[Limit]) -> Result<Group, String> {
-        let settings = limits.iter().map(|limit| setting(self.version, &self.disk.number, *limit));
-        Group::create(&self.root, name, settings).map_err(|error| self.refused(&error))
+        let group = Group::create(&self.root, name, self.settings(limits));
+        group.map_err(|error| self.refused(&error))
+    }
+
+    fn settings(&self, limits: &[Limit]) -> impl Iterator<Item = (&'static str, String)> {
+        limits.iter().map(|limit| setting(self.version, &self.disk.number, *limit))
     }
 
     fn switch_on(&mut self) -> io::Result<()> {
@@ -173,10 +194,13 @@ impl Group {
         let path = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Self { path };
-        for (file, text) in settings {
-            fs::write(group.path.join(file), text)?;
-        }
+        group.set(settings)?;
         Ok(group)
+    }
+
+    fn set(&self, settings: impl IntoIterator<Item = (&'static str, String)>) -> io::Result<()> {
+        let mut settings = settings.into_iter();
+        settings.try_for_each(|(file, text)| fs::write(self.path.join(file), text))
     }
 
     /// The file that takes the numbers of processes that are to belong to it.

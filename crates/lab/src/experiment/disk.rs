@@ -38,6 +38,15 @@ impl Disk {
         fs::write(queue.join(parameter), value)
     }
 
+    /// Reads and writes that it has completed so far, by the kernel's count.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub(crate) fn completed(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(Path::new("/sys/block").join(&self.name).join("stat"))?;
+        completed(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// The disk with this number, or of which that is a partition.
     fn numbered(devices: &Path, number: &str) -> Option<Self> {
         let mut path: PathBuf = devices.join(number).canonicalize().ok()?;
@@ -49,9 +58,23 @@ impl Disk {
     }
 }
 
+/// Reads and writes in the `stat` of a disk, which are the first of four numbers for each.
+fn completed(stat: &str) -> Option<u64> {
+    let mut numbers = stat.split_whitespace().map(|word| word.parse::<u64>().ok());
+    Some(numbers.next()?? + numbers.nth(3)??)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_and_writes_of_a_disk_are_counted() {
+        let stat = "    9034        1   733  2118     56    2  688 74  0  1644  2192 0 0 0 0 0 0\n";
+        assert_eq!(completed(stat), Some(9_034 + 56));
+        assert_eq!(completed("1 2 3 4"), None);
+        assert_eq!(completed(""), None);
+    }
 
     #[test]
     fn a_partition_belongs_to_its_disk() {

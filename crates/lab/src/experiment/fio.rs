@@ -114,6 +114,8 @@ pub(crate) struct FioJob {
     /// The number of the error that ended it; zero for none.
     #[serde(default)]
     pub(crate) error: i64,
+    /// Its reads; all requests if it was to report them together.
+    #[serde(default, alias = "mixed")]
     pub(crate) read: FioSide,
     #[serde(default)]
     pub(crate) write: FioSide,

@@ -1,7 +1,6 @@
 //! Common parts of a paper's figures: claims, a table for the terminal, a picture, and simulations
 //! several at a time.
 
-use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,6 +12,7 @@ use tidegate_netsim::{dtm, e2e};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::{bricks, one_sided, scenario as cluster};
 
+use super::note_line;
 use super::verdict::{Check, Claim, Judgement, judge};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -72,10 +72,7 @@ impl FigureContext {
     }
 
     fn show(&self, line: &str) {
-        if self.is_watched {
-            // A lost note does no harm.
-            let _ = write!(io::stderr(), "\r\x1b[K{line}");
-        }
+        note_line::show(self.is_watched, line);
     }
 
     /// Removes the note, so that other lines can be printed.

@@ -71,6 +71,32 @@ fn a_tenant_is_measured_beside_another_one_at_each_gate() {
     }
 }
 
+/// Where a shim or a compiler for C is missing, the only row says so.
+#[test]
+fn a_budget_over_hosts_is_measured() {
+    let rows = rows("hosts", &[]);
+    assert!(matches!(rows.len(), 1 | 13), "{rows:#?}");
+    for row in &rows {
+        assert!(row["value"].is_number() || row["reason"].is_string(), "{row}");
+        assert!(row["kept"].is_null(), "{row}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        tidegate_lab(directory.path()).args(["bench", "shim", "--stages", "20"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+/// Where root's rights or fio are missing, the only row says so.
+#[test]
+fn a_measured_capacity_is_compared_with_fio() {
+    let rows = rows("capacity", &[]);
+    assert!(matches!(rows.len(), 1 | 6), "{rows:#?}");
+    for row in &rows {
+        assert!(row["value"].is_number() || row["reason"].is_string(), "{row}");
+        assert!(row["kept"].is_null(), "{row}");
+    }
+}
+
 /// Where PostgreSQL or root's rights are missing, the only row says so.
 #[test]
 fn a_database_is_measured_beside_a_backup_of_each_system() {

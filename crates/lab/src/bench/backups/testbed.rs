@@ -13,8 +13,8 @@ use tidegate_proto::message::OperatorRequest;
 
 use super::BackupPlan;
 use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
-use super::disk::BackupDisk;
 use super::systems::{self, BackupSystem};
+use crate::bench::mounted_disk::MountedDisk;
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
@@ -25,12 +25,12 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
 
+/// The size of the device: the database, its log, and the snapshot fit.
+const SIZE: u64 = 5 << 30;
 /// Memory of the database's programs, and of those of the backup, with their page cache: less than
 /// their files, so that they read the disk.
 const DATABASE_MEMORY: u64 = 192 << 20;
 const BACKUP_MEMORY: u64 = 64 << 20;
-/// A volume as clouds rent them by default: requests and bytes per second, reads and writes each.
-const VOLUME: IoLimits = IoLimits { bandwidth: Rate(125 << 20), iops: 3_000 };
 const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// How much longer than planned clients may take until they are given up.
 const PATIENCE: Span = Span(30 * Span::SECOND.0);
@@ -80,7 +80,7 @@ pub(super) struct BackupTestbed<'a> {
     backup_memory: Group,
     /// Sockets and outputs; then the disk, and the folder with its file.
     scratch: Scratch,
-    disk: BackupDisk,
+    disk: MountedDisk,
     _work: Scratch,
 }
 
@@ -105,7 +105,7 @@ impl<'a> BackupTestbed<'a> {
         }
         // The program that is missing most often is looked for first.
         Postgres::find(PathBuf::new(), PathBuf::new())?;
-        let disk = BackupDisk::make(&work, interrupt)?;
+        let disk = MountedDisk::make(&work, SIZE, interrupt)?;
         let database = Postgres::find(disk.join("database"), scratch.join("run"))?;
         let throttle = Throttle::new(disk.disk.clone()).map_err(refused)?;
         let database_memory = memory_group("database", DATABASE_MEMORY).map_err(refused)?;
@@ -134,7 +134,7 @@ impl<'a> BackupTestbed<'a> {
         self.controllers.clear();
         self.volume = None;
         if device == BackupDevice::Volume {
-            let group = self.throttle.limited("volume", VOLUME);
+            let group = self.throttle.limited("volume", IoLimits::CLOUD_VOLUME);
             self.volume = Some(group.map_err(|why| Failure::new(Code::Failure, why))?);
         }
         Ok(())

@@ -73,8 +73,8 @@ impl Both {
     }
 }
 
-/// A port that nobody listens at.
-fn free_port() -> io::Result<u16> {
+/// A port that no process listens at.
+pub(in crate::bench) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 

@@ -1,5 +1,5 @@
-//! The disk of the backups benchmark: a file system on a loop device, so that its read-ahead, its
-//! scheduler and its limits are the benchmark's own.
+//! A disk of a benchmark: a file system on a loop device, so that its read-ahead, its scheduler and
+//! its limits are the benchmark's own.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,24 @@ use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// The size of the device: the database, its log, and the snapshot fit. The file has holes.
-const SIZE: u64 = 5 << 30;
 /// The kernel's usual read-ahead. Some clouds set megabytes: then one read of a backup has the disk
 /// read megabytes, and no gate in front of it can make them smaller.
 const READ_AHEAD_KIB: &str = "128";
 
 /// A mounted file system. Dropping it unmounts it, and then detaches the device.
-pub(super) struct BackupDisk {
+pub(super) struct MountedDisk {
     mount: MountPoint,
     pub(super) disk: Disk,
     _device: LoopDevice,
 }
 
-impl BackupDisk {
-    /// A file system on a file of its own in `work`.
+impl MountedDisk {
+    /// A file system of so many bytes, on a file of its own in `work`, which has holes.
     ///
     /// # Errors
     /// If we are not root, the kernel has no loop device to give, or the user ends the command.
-    pub(super) fn make(work: &Scratch, interrupt: &Interrupt) -> Result<Self, Failure> {
-        let device = LoopDevice::on_new_file(&work.join("disk"), SIZE)?;
+    pub(super) fn make(work: &Scratch, bytes: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
+        let device = LoopDevice::on_new_file(&work.join("disk"), bytes)?;
         let disk = device.disk()?;
         disk.set_queue("read_ahead_kb", READ_AHEAD_KIB).map_err(|error| {
             Failure::new(Code::Failure, "the kernel does not set the read-ahead").cause(error)
