@@ -75,7 +75,7 @@ fn a_program_without_the_shim_passes_the_gates_of_a_stage() {
     let outcome = unittest(&python, "test_stage.py", Some(&built::library()), |command| {
         command.env("TIDEGATE_SOCKET", bed.socket()).env("TMPDIR", bed.folder());
     });
-    expect_ran(&outcome, 13);
+    expect_ran(&outcome, 14);
     // The controller counts the traffic of a stage as the tenant's.
     bed.wait_for_count("training", "bytes", 2 * 256 * 12_345);
     bed.wait_for_count("flush", "bytes", 200);
