@@ -20,7 +20,7 @@
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
-use tidegate_model::Span;
+use tidegate_model::{Span, Time};
 
 use super::Row;
 use super::sample::Median;
@@ -183,9 +183,10 @@ impl CapacityCourse {
             after.depth,
             self.bound,
         ));
-        // Where the largest depth is within the bound, nothing is to be held back.
+        // Where the largest depth is within the bound, no budget is too large; it may be too small.
         let is_filled = before.depth.max(after.depth) < DEPTHS[DEPTHS.len() - 1];
-        report(match (is_filled, apart > OFF_PERCENT) {
+        let is_short = off.is_some_and(|off| off > OFF_PERCENT) && budget < Some(reference);
+        report(match (is_filled || is_short, apart > OFF_PERCENT) {
             (false, _) => Row { kept: None, ..row.because(UNFILLED) },
             (_, true) => Row { kept: None, ..row.because(UNSTEADY) },
             (true, false) => self.judged(row),
@@ -236,6 +237,14 @@ impl CapacityCourse {
             let case = format!("{}: {what}, until 90 % are served within the bound", self.name);
             let row = Row::less(BENCH, case, "s", Some(seconds)).promised(bound);
             let row = if time.is_some() { row } else { row.because("not in this time") };
+            // The range begins where the stall ends.
+            let still = (Time(range.0.0.saturating_sub(Span::SECOND.0)), range.0);
+            let row = match event {
+                CapacityEvent::Stall => {
+                    row.noted(format!("{:.0} iops in its last second", trace.rate(still)))
+                }
+                CapacityEvent::Halved | CapacityEvent::Doubled => row,
+            };
             report(self.judged(row));
         }
     }
@@ -246,7 +255,6 @@ mod tests {
     use super::*;
     use score::{CapacitySample, CapacityTrace};
     use tidegate_algo::concurrent::histogram::Histogram;
-    use tidegate_model::Time;
 
     const EVERY: u64 = 100 * Span::MILLISECOND.0;
 
@@ -315,6 +323,9 @@ mod tests {
         easy.alone[1][0].depth = 64;
         let easy = &rows(&easy)[0];
         assert_eq!((easy.kept, easy.reason.as_deref()), (None, Some(UNFILLED)));
+        let mut short = course(940, [1_000.0; 2]);
+        short.alone[1][0].depth = 64;
+        assert_eq!(rows(&short)[0].kept, Some(false), "it is held back for nothing");
         let mut never = course(1_000, [1_000.0; 2]);
         never.bound = Span::MILLISECOND;
         let never = rows(&never);

@@ -169,7 +169,7 @@ impl HostsScore {
             let is_within = |sample: &&HostsSample| sample.at >= begin && sample.at < end;
             let mut rates = trace.samples.iter().filter(is_within).filter_map(|it| it.rates);
             let first = rates.next()?;
-            Some([first, rates.last()?].map(|rates| percent(rates.apart)))
+            Some([first, rates.next_back()?].map(|rates| percent(rates.apart)))
         });
         score
     }
