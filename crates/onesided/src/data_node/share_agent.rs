@@ -66,7 +66,7 @@ struct DueGrants {
     /// The serial of the last of them.
     serial: u64,
     period: u64,
-    /// The shares before them, or the greatest of several.
+    /// The shares before them, or the greatest of several. One without a limit has none here.
     before: BTreeMap<String, TenantShare>,
 }
 
@@ -153,7 +153,9 @@ impl ShareAgent {
         let mut before = BTreeMap::new();
         for share in &grant.shares {
             let Some(tenant) = policy.tenants.get(share.tenant.index()) else { continue };
-            before.insert(tenant.name.clone(), self.registry.share(&tenant.name));
+            let former = self.registry.share(&tenant.name);
+            let allowed = if former.allowed == u64::MAX { 0 } else { former.allowed };
+            before.insert(tenant.name.clone(), TenantShare { allowed, ..former });
             let part = TenantShare { reserved: share.reserved, allowed: share.allowed };
             self.registry.set_share(&tenant.name, part);
         }
@@ -325,13 +327,8 @@ impl ShareAgent {
     /// force yet. A tenant that has its first limit may have none until the next period begins. It
     /// counts with that limit: whatever comes before, no other node may be given it.
     pub fn in_force(&self, tenant: &str) -> TenantShare {
-        let share = self.registry.share(tenant);
         let before = self.due.iter().filter_map(|due| due.before.get(tenant));
-        before.fold(share, |most, before| {
-            let is_first = before.allowed == u64::MAX && share.allowed < u64::MAX;
-            let allowed = if is_first { 0 } else { before.allowed };
-            most.greatest(TenantShare { allowed, ..*before })
-        })
+        before.fold(self.registry.share(tenant), |most, before| most.greatest(*before))
     }
 
     fn tenant(&self, index: TenantIndex, tenant: &Tenant) -> Option<TenantReport> {
