@@ -28,8 +28,8 @@
 //! - **Silent nodes.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
 //!   its counts until its lease is over; then they go to other nodes. When it returns it is sent
 //!   all counts. An event reports a node as silent once it has answered nothing for [`SILENT`]. A
-//!   node that returns as a new process holds no counts. Those that the old one may have used, whether
-//!   reported or not, count as used until the period ends, also after a disconnect message.
+//!   node that returns as a new process holds no counts. Those that the old one may have used,
+//!   whether reported or not, count as used until the period ends, also after a disconnect message.
 //! - **A restart of the controller.** Nodes may hold counts from the earlier run, which kept within
 //!   the promises. Until every node has connected as a new process, or all leases must be over, the
 //!   new run leaves those counts in force: it sends none to nodes that may hold some, and has no

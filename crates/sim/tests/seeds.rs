@@ -33,8 +33,8 @@ fn no_fault_creates_a_token_and_reservations_are_met_after_it() {
     all_hold(Kind::Storm, 16);
 }
 
-/// A node that dies has served operations since its last report, of a tenant without a limit; in one
-/// seed, another node's first message on a new connection is of the period before.
+/// A node that dies has served operations since its last report, of a tenant without a limit. In
+/// seed 266 another node's first message on a new connection is of the period before.
 #[test]
 fn a_reservation_is_not_given_out_twice_when_a_node_dies() {
     for seed in [150, 266, 864] {
@@ -66,8 +66,8 @@ fn a_share_that_falls_and_rises_again_is_not_given_out_twice() {
     }
 }
 
-/// A controller that has just started gives a new process its first limit while another node's limit
-/// is falling.
+/// A controller that has just started gives a new process its first limit while another node's
+/// limit is falling.
 #[test]
 fn a_first_limit_waits_for_those_that_fall() {
     assert_eq!(check(Kind::DataNodes, 890).err(), None);

@@ -153,9 +153,9 @@ impl ShareAgent {
         let mut before = BTreeMap::new();
         for share in &grant.shares {
             let Some(tenant) = policy.tenants.get(share.tenant.index()) else { continue };
-            let share = self.registry.share(&tenant.name);
-            let allowed = if share.allowed == u64::MAX { 0 } else { share.allowed };
-            before.insert(tenant.name.clone(), TenantShare { allowed, ..share });
+            let former = self.registry.share(&tenant.name);
+            let allowed = if former.allowed == u64::MAX { 0 } else { former.allowed };
+            before.insert(tenant.name.clone(), TenantShare { allowed, ..former });
             let part = TenantShare { reserved: share.reserved, allowed: share.allowed };
             self.registry.set_share(&tenant.name, part);
         }
@@ -323,9 +323,9 @@ impl ShareAgent {
         }
     }
 
-    /// The most that may be in force of a tenant: its share, and those before grants that are not in
-    /// force yet. A tenant that has its first limit may have none until the next period begins. It
-    /// counts with that limit: whatever comes before, no other node may be given it.
+    /// The most that may be in force of a tenant: its share, and those before grants that are not
+    /// in force yet. A tenant that has its first limit may have none until the next period begins.
+    /// It counts with that limit: whatever comes before, no other node may be given it.
     pub fn in_force(&self, tenant: &str) -> TenantShare {
         let before = self.due.iter().filter_map(|due| due.before.get(tenant));
         before.fold(self.registry.share(tenant), |most, before| most.greatest(*before))

@@ -157,8 +157,8 @@ fn what_cannot_be_kept_is_owed() {
     assert_eq!(testbed.promised(), [3_500; 2]);
 }
 
-/// A share with more reserved and a lower limit: the limit falls, also while what is reserved cannot
-/// be kept. The controller is told that it has fallen, and gives the rest to another node.
+/// A share with more reserved and a lower limit: the limit falls, also while the reservation cannot
+/// rise yet. The controller learns that it has fallen, and gives the rest to another node.
 #[test]
 fn a_limit_falls_where_a_reservation_cannot_rise() {
     let mut testbed = Testbed::new();

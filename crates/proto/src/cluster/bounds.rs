@@ -7,11 +7,11 @@
 //! count beyond the headroom. So the counts in force add up to the promise or less, even if
 //! messages are lost, late or doubled. `groups.rs` bounds those of several tenants together.
 //!
-//! **A first limit.** A node may have no limit for a tenant yet: it has not taken in the policy with
-//! the limit, or it is a data node's new process. While one has none, no other limit rises. Its own
-//! first one is no rise, but bounded all the same: by what the promise leaves over the limits of
-//! the other nodes. So the limits of all nodes that have one add up to the promise or less at any
-//! time, and not only when the last one has confirmed its own.
+//! **A first limit.** A node may have no limit for a tenant yet: it has not taken in the policy
+//! with the limit, or it is a data node's new process. While one has none, no other limit rises.
+//! Its own first one is no rise, but bounded all the same: by what the promise leaves over the
+//! limits of the other nodes. So the limits of all nodes that have one add up to the promise or
+//! less at any time, and not only when the last one has confirmed its own.
 //!
 //! **A process that has ended** counts in its period as one that is away, since its service after
 //! its last report is unknown: it may have used all counts that may have been in force there
@@ -461,8 +461,8 @@ impl TenantBounds {
         }
     }
 
-    /// Takes in that a node runs a new process, which holds no counts. Until the period ends the old
-    /// process counts as one that is away: what it served after its last report is unknown, so it
+    /// Takes in that a node runs a new process, which holds no counts. Until the period ends the
+    /// old process counts as one that is away: its service after its last report is unknown, so it
     /// may have used all of its counts; and those of an earlier run of the controller, too, if it
     /// `was_unknown`.
     pub(super) fn end_process(&mut self, node: NodeId, was_unknown: bool) {

@@ -18,8 +18,8 @@
 //! - **Falls before rises.** A share that falls counts in full until its node confirms that a
 //!   period has begun with the smaller one; only then does another node get the difference. So a
 //!   move takes at most a period of each of the two nodes, and a round.
-//! - **First limits.** A new process has no limit until its first grant is in force. That grant is at
-//!   most what the promise leaves over the limits of the other nodes, and it grows after it.
+//! - **First limits.** A new process has no limit until its first grant is in force. That grant is
+//!   at most what the promise leaves over the limits of the other nodes; later ones may be more.
 //! - **Absence.** A node that is away keeps its shares for [`AWAY`], as do its clients. Then they
 //!   go to other nodes, and come back with the node.
 //! - **A restarted controller** gives out no shares until all nodes have reported theirs, or are

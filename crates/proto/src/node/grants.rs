@@ -244,11 +244,8 @@ impl PeriodGrants {
     /// A message took some time on its way, so the earliest reported beginning of a period is
     /// nearest to the truth. One that came very late, to a process that stood still, says least:
     /// the end of a period moves back by a [`LATER_PART`] at most, which is more than clocks drift
-    /// apart in a period.
-    ///
-    /// Another controller may count periods in another way. A message of the period before is no
-    /// sign of that: it was sent just before that period ended. Would the node go back to it, it
-    /// would use the counts of two periods in one.
+    /// apart in a period. A new controller may count periods otherwise, but a message of the period
+    /// before is only late: a node that went back would use the counts of two periods in one.
     pub(super) fn align<J, T: Threading>(
         &mut self,
         now: Time,
