@@ -514,7 +514,8 @@ impl<K: Peers> Simulation<K> {
             Fault::Returns(peer) => self.on_return(peer),
             Fault::Stops(peer, until) => {
                 let host = &mut self.hosts[usize::from(peer)];
-                host.stopped_until = until;
+                // A process that stands still already goes on at the later of the two times.
+                host.stopped_until = host.stopped_until.max(until);
                 self.stopped_until = self.stopped_until.max(until);
                 let incarnation = host.incarnation;
                 self.agenda.0.push(until, Event::Wake { peer, incarnation });
