@@ -85,8 +85,8 @@ const CACHED_PART: u64 = 64;
 /// usual burst of ten milliseconds it is at one gigabyte per second for requests of 4 KiB, at a
 /// hundred megabytes for none: there, requests are so rare that each may read the clock.
 const CACHE_REQUESTS: u64 = 4;
-/// The part of a burst that is earned while a taker may be late. The rest of the burst is for takers
-/// that the system runs late.
+/// The part of a burst that is earned while a taker may be late. The rest of the burst is for
+/// takers that the system runs late.
 const SLACK_PART: u64 = 8;
 /// More than this counts as this: positions are added without a check of the sum, and a few
 /// senseless requests must not bring them round to zero.
