@@ -215,11 +215,7 @@ impl BackupCourse {
         if index > 0 {
             return row;
         }
-        let row = row.promised(bound).noted(note());
-        match &self.disturbance {
-            Some(why) => Row { kept: None, ..row }.because(why.clone()),
-            None => row,
-        }
+        row.promised(bound).noted(note()).unless_disturbed(self.disturbance.clone())
     }
 
     fn times_note(&self, ours: &SystemRuns) -> String {

@@ -187,8 +187,8 @@ impl CapacityCourse {
         let is_filled = before.depth.max(after.depth) < DEPTHS[DEPTHS.len() - 1];
         let is_short = off.is_some_and(|off| off > OFF_PERCENT) && budget < Some(reference);
         report(match (is_filled || is_short, apart > OFF_PERCENT) {
-            (false, _) => Row { kept: None, ..row.because(UNFILLED) },
-            (_, true) => Row { kept: None, ..row.because(UNSTEADY) },
+            (false, _) => row.undecided(UNFILLED),
+            (_, true) => row.undecided(UNSTEADY),
             (true, false) => self.judged(row),
         });
         let served = trace.rate(*steady);
@@ -200,10 +200,7 @@ impl CapacityCourse {
 
     /// Takes the verdict away if the machine was too busy.
     fn judged(&self, row: Row) -> Row {
-        match self.quiet.disturbance() {
-            Some(why) => Row { kept: None, ..row.because(why) },
-            None => row,
-        }
+        row.unless_disturbed(self.quiet.disturbance())
     }
 
     fn kept(&self, case: String) -> Row {

@@ -140,10 +140,7 @@ impl HostsComparison {
     /// Takes the verdict away if too many seconds were disturbed.
     fn judged(&self, row: Row) -> Row {
         let HostsRun { disturbed, seconds, .. } = self.ours;
-        match quiet::disturbance(disturbed, seconds, 1) {
-            Some(why) => Row { kept: None, ..row.because(why) },
-            None => row,
-        }
+        row.unless_disturbed(quiet::disturbance(disturbed, seconds, 1))
     }
 
     /// A row with a figure of ours and the same of the peer.

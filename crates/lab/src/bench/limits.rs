@@ -250,7 +250,7 @@ fn row(outcome: CaseOutcome) -> Row {
     if outcome.is_disturbed() {
         let late = amounts::span(stall.0);
         let why = format!("{BUSY}: a thread that only slept woke {late} late");
-        return Row { kept: None, ..row.because(why) };
+        return row.undecided(why);
     }
     row
 }

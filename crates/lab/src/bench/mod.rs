@@ -191,6 +191,19 @@ impl Row {
         }
     }
 
+    /// Takes the verdict away, and says why there is none.
+    fn undecided(self, reason: impl Into<String>) -> Self {
+        Self { kept: None, ..self.because(reason) }
+    }
+
+    /// The same if something disturbed the run, for this reason.
+    fn unless_disturbed(self, disturbance: Option<String>) -> Self {
+        match disturbance {
+            Some(why) => self.undecided(why),
+            None => self,
+        }
+    }
+
     /// Adds why it is empty.
     fn because(self, reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..self }

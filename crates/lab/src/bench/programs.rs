@@ -416,7 +416,7 @@ fn rows_of(program: &BenchProgram, pairs: Result<Vec<ProgramPair>, String>) -> [
         match (is_promised, verdict(ratio, pairs.len())) {
             (false, _) => row,
             (true, Some(_)) => row.promised(RATIO),
-            (true, None) => Row { kept: None, ..row.promised(RATIO).because(UNCERTAIN) },
+            (true, None) => row.promised(RATIO).undecided(UNCERTAIN),
         }
     };
     let time = row("run time", wall, true);

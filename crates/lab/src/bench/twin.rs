@@ -236,7 +236,7 @@ fn compare(case: &Case, measured: &MeasuredCase, report: &mut dyn FnMut(Row)) {
                 100.0 * distance
             ));
             report(match own > bound {
-                true => Row { kept: None, ..row.because(UNSTEADY) },
+                true => row.undecided(UNSTEADY),
                 false => row,
             });
         };

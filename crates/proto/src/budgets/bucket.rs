@@ -32,7 +32,7 @@ pub(super) struct Bucket {
     /// The number of the message that changed it last, and whether a change is in none yet.
     pub(super) changed_in: u64,
     pub(super) is_unsent: bool,
-    /// What it counted until the last report.
+    /// The gate's counters by the last report.
     seen: Option<WaitCounters>,
     /// The growth by the report at hand.
     fresh: WaitCounters,

@@ -44,7 +44,7 @@ const SAMPLES: u64 = 8;
 /// The most times that are counted in one bucket: a sum of untrusted counts must be a number.
 const COUNT_MAX: u64 = u64::MAX >> 16;
 
-/// Whose requests a stage makes.
+/// The tenant whose requests a stage makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Requester {
     /// The tenant's index in the policy; none for a stage with several.
@@ -103,17 +103,20 @@ impl LatencySample {
     fn of_all(&self) -> Option<Span> {
         let mut all = Waits::default();
         self.requesters.values().for_each(|times| all.merge(times));
-        let counts = all.counts.into_iter().map(|count| count.min(COUNT_MAX));
-        let counts: BucketCounts = (0..).map(BucketIndex::at).zip(counts).collect();
-        counts.percentile(99.0)
+        counts(&all).collect::<BucketCounts>().percentile(99.0)
     }
+}
+
+/// The number of times in each bucket.
+fn counts(times: &Waits) -> impl Iterator<Item = (BucketIndex, u64)> + Clone {
+    let counts = times.counts.iter().map(|count| (*count).min(COUNT_MAX));
+    (0..).map(BucketIndex::at).zip(counts)
 }
 
 /// The 99th percentile of the times from the bucket `floor` on, but not the longest time of them.
 /// None if there are few.
 fn slowest(times: &Waits, floor: BucketIndex) -> Option<Span> {
-    let counts = times.counts.iter().map(|count| (*count).min(COUNT_MAX));
-    let counts = (0..).map(BucketIndex::at).zip(counts).skip(floor.index());
+    let counts = counts(times).skip(floor.index());
     let total = counts.clone().fold(0u64, |sum, (_, count)| sum.saturating_add(count));
     if total < SAMPLES {
         return None;

@@ -1,4 +1,4 @@
-//! What a run under a measured capacity shows.
+//! The figures of a run under a measured capacity.
 
 use tidegate_algo::concurrent::histogram::BucketCounts;
 use tidegate_model::{Span, Time};

@@ -33,7 +33,7 @@ const SAMPLE_INTERVAL: Span = Span(100 * Span::MILLISECOND.0);
 /// How long a program may take until it has a segment.
 const STARTS: Span = Span(10 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
-/// What the kernel gives while the device stands still: a request in a second.
+/// The kernel's limit while the device stands still: a request in a second.
 const STALLED: IoLimits = IoLimits { bandwidth: Rate(4 << 10), iops: 1 };
 
 /// The device below the file.
@@ -45,7 +45,7 @@ pub(super) enum CapacityDevice {
     Limited(IoLimits),
 }
 
-/// What changes below the program.
+/// A change of the device below the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CapacityEvent {
     /// The device stands still for [`CapacityPlan::stall`].

@@ -141,7 +141,7 @@ pub(super) const fn share(percent: u64) -> Rate {
     Rate(CAPACITY.0 * percent / 100)
 }
 
-/// What happens at the beginning of a step.
+/// The change at the beginning of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepChange {
     /// Programs stop or go on.

@@ -1,4 +1,4 @@
-//! What a run of the hosts benchmark shows: each tenant's part in each period, and how soon the
+//! The figures of a run of the hosts benchmark: each tenant's part in each period, and how soon the
 //! capacity is in use again after demand has changed.
 
 use std::collections::BTreeMap;
@@ -81,8 +81,8 @@ impl<'a> ReadTrace<'a> {
         100.0 * self.all.per_second(from, length) / CAPACITY.0 as f64
     }
 
-    /// What each tenant with a bound had in a window, in per cent of the bound. A tenant of which
-    /// no program sends requests has no reservation to be kept.
+    /// The rate of each tenant with a bound in a window, in per cent of the bound. A tenant of
+    /// which no program sends requests has no reservation to be kept.
     fn bounded(&self, step: &Step, from: Time, length: Span) -> Vec<(usize, f64)> {
         let tenants = TENANTS.iter().zip(&self.tenants).enumerate();
         let bounded = tenants.filter_map(|(tenant, (one, read))| {
@@ -234,7 +234,7 @@ mod tests {
     use crate::bench::hosts::plan::steps;
 
     const SIZE: HostsSize = HostsSize::QUICK;
-    /// What each tenant is promised, of a capacity that is all used.
+    /// The promise of each tenant, in per cent of a capacity that is all used.
     const FAIR: [f64; 5] = [45.0, 30.0, 20.0, 0.0, 5.0];
 
     /// A trace in which the stages of tenant `t` read `rates_of(at)[t]` per cent of the capacity.

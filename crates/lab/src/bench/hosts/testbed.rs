@@ -40,14 +40,14 @@ const BEGINS: Span = Span(60 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(20 * Span::MILLISECOND.0);
 /// How long all programs send requests before a run: shares settle in some intervals.
 const SETTLES: Span = Span(2 * Span::SECOND.0);
-/// What programs read, in pages that stay in the page cache.
+/// The bytes that programs read again and again: pages that stay in the page cache.
 const FILE_BYTES: usize = 16 * 4096;
 
 /// The words of a stage on the board: its order, whether it has begun, and the bytes it has read.
 const WORDS: usize = 3;
 const WORD: usize = size_of::<u64>();
 
-/// What a program does, as its order on the board.
+/// The work of a program, as its order on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Order {
@@ -127,7 +127,7 @@ impl<'a> HostsTestbed<'a> {
         let no_files = failure("cannot write the bench's files");
         // The file system of temporary files may be on a disk, whose pauses would reach the board.
         let scratch = Scratch::within(Path::new("/dev/shm"), "tgd-").map_err(&no_files)?;
-        // What is in memory is no storage, and passes no gate.
+        // A file in memory is no storage, and its requests pass no gate.
         let work = std::env::current_dir()
             .and_then(|directory| Scratch::within(&directory, ".tidegate-bench-hosts-"))
             .map_err(&no_files)?;
