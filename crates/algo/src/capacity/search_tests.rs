@@ -23,6 +23,10 @@ struct DeviceModel {
     jitter: f64,
     /// The bound of latency, in milliseconds.
     bound: u64,
+    /// Requests per second that the device takes without a wait: it lets through so many in each
+    /// [`SLICE`], and those that come then wait for the next one. So a provider limits a volume,
+    /// and so does Linux.
+    limit: Option<f64>,
 }
 
 impl DeviceModel {
@@ -32,16 +36,49 @@ impl DeviceModel {
 }
 
 /// One channel, as a disk behind an interface with a queue.
-const SINGLE: DeviceModel =
-    DeviceModel { channels: 1, read: (90e3, 2.5), write: (90e3, 2.5), jitter: 0.5, bound: 5 };
+const SINGLE: DeviceModel = DeviceModel {
+    channels: 1,
+    read: (90e3, 2.5),
+    write: (90e3, 2.5),
+    jitter: 0.5,
+    bound: 5,
+    limit: None,
+};
 
 /// Eight channels with writes that take three times as long as reads.
-const WRITES: DeviceModel =
-    DeviceModel { channels: 8, read: (400e3, 0.0), write: (1200e3, 0.0), jitter: 0.3, bound: 10 };
+const WRITES: DeviceModel = DeviceModel {
+    channels: 8,
+    read: (400e3, 0.0),
+    write: (1200e3, 0.0),
+    jitter: 0.3,
+    bound: 10,
+    limit: None,
+};
 
 /// A device whose requests take their bytes' time.
-const BANDWIDTH: DeviceModel =
-    DeviceModel { channels: 2, read: (20e3, 5.0), write: (20e3, 7.0), jitter: 0.2, bound: 10 };
+const BANDWIDTH: DeviceModel = DeviceModel {
+    channels: 2,
+    read: (20e3, 5.0),
+    write: (20e3, 7.0),
+    jitter: 0.2,
+    bound: 10,
+    limit: None,
+};
+
+/// A volume of 3,000 requests per second: quick below its limit, and slow above it at once.
+const VOLUME: DeviceModel = DeviceModel {
+    channels: 64,
+    read: (200e3, 0.0),
+    write: (200e3, 0.0),
+    jitter: 0.2,
+    bound: 2,
+    limit: Some(3_000.0),
+};
+
+/// A limit counts anew in each such time, in nanoseconds; requests that wait for that go a tick of
+/// Linux's clock late.
+const SLICE: f64 = 100e6;
+const LATE: f64 = 4e6;
 
 /// The requests of the tenants: of a hundred requests so many writes and so many large ones.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +104,7 @@ struct Bed {
     now: u64,
     /// When each channel is free.
     free: Vec<f64>,
+    limit: SlicedLimit,
     /// Requests at the device by the time of completion and a number: when it came, whether it
     /// writes, its bytes.
     queue: BTreeMap<(u64, u64), (u64, bool, u64)>,
@@ -97,6 +135,7 @@ impl Bed {
             seed: 7,
             now: 0,
             free: alloc::vec![0.0; device.channels],
+            limit: SlicedLimit::default(),
             queue: BTreeMap::new(),
             sent: 0,
             backlog: 0.0,
@@ -113,7 +152,9 @@ impl Bed {
 
     fn service(&self, is_write: bool, bytes: u64) -> f64 {
         let (each, byte) = if is_write { self.device.write } else { self.device.read };
-        (each + byte * bytes as f64) / self.speed
+        // A limit says nothing about the time of a request that passes it.
+        let speed = if self.device.limit.is_some() { 1.0 } else { self.speed };
+        (each + byte * bytes as f64) / speed
     }
 
     fn request(&mut self) -> (bool, u64) {
@@ -129,7 +170,9 @@ impl Bed {
         let now = self.now as f64;
         let stalled = self.stalled_until;
         let first = self.free.iter_mut().min_by(|one, other| one.total_cmp(other)).unwrap();
-        let begin = first.max(now).max(stalled);
+        let limit = self.device.limit.map(|limit| limit * self.speed);
+        let passed = limit.map_or(now, |rate| self.limit.pass(rate, now));
+        let begin = first.max(passed).max(stalled);
         *first = begin + took;
         self.sent += 1;
         self.queue.insert((*first as u64, self.sent), (self.now, is_write, bytes));
@@ -170,7 +213,7 @@ impl Bed {
     fn admit(&mut self, budget: DeviceRates) -> bool {
         let tick = TICK as f64 / SECOND;
         let (operations, bytes) = (budget.operations as f64 * tick, budget.bytes as f64 * tick);
-        self.credit.0 = (self.credit.0 + operations).min((operations * BURST).max(1.0));
+        self.credit.0 = (self.credit.0 + operations).min((operations * BURST).max(2.0));
         self.credit.1 = (self.credit.1 + bytes).min((bytes * BURST).max(1.0));
         self.backlog += self.load.rate.unwrap_or(0.0) * tick;
         loop {
@@ -194,12 +237,40 @@ impl Bed {
     fn second(&mut self) -> Second {
         let mut latencies = Vec::new();
         let used: f64 = (0..5).map(|_| self.interval(&mut latencies)).sum();
-        let used = used / (SECOND * self.device.channels as f64);
+        let used = match self.device.limit {
+            Some(limit) => latencies.len() as f64 / (limit * self.speed),
+            None => used / (SECOND * self.device.channels as f64),
+        };
         Second { used, p99: percentile(&latencies) }
     }
 
     fn seconds(&mut self, count: usize) -> Vec<Second> {
         (0..count).map(|_| self.second()).collect()
+    }
+}
+
+/// A device's limit, and what it let through of the present slice.
+#[derive(Default)]
+struct SlicedLimit {
+    slice: f64,
+    passed: f64,
+    /// Until when requests wait.
+    until: f64,
+}
+
+impl SlicedLimit {
+    /// When a request that comes now passes a limit of `rate` requests per second.
+    fn pass(&mut self, rate: f64, now: f64) -> f64 {
+        let slice = (now.max(self.until) / SLICE).floor();
+        if slice > self.slice {
+            (self.slice, self.passed) = (slice, 0.0);
+        }
+        if self.passed >= rate * SLICE / SECOND {
+            (self.slice, self.passed) = (self.slice + 1.0, 0.0);
+            self.until = self.slice * SLICE + LATE;
+        }
+        self.passed += 1.0;
+        now.max(self.until)
     }
 }
 
@@ -215,10 +286,10 @@ fn start(operations: u64) -> DeviceRates {
 
 /// At rest, a twentieth of the capacity at most is left, and 95 of 100 seconds are in the bound.
 #[test]
-fn three_devices_are_used_within_the_bound() {
+fn four_devices_are_used_within_the_bound() {
     let mixed = Load { writes: 30, large: 0, large_bytes: 0, rate: None };
     let sizes = Load { writes: 30, large: 20, large_bytes: 64 << 10, rate: None };
-    for (device, load) in [(SINGLE, READS), (WRITES, mixed), (BANDWIDTH, sizes)] {
+    for (device, load) in [(SINGLE, READS), (WRITES, mixed), (BANDWIDTH, sizes), (VOLUME, READS)] {
         for first in [500, 50_000] {
             let mut bed = Bed::new(device, load, start(first));
             bed.seconds(20);
@@ -233,7 +304,7 @@ fn three_devices_are_used_within_the_bound() {
 
 #[test]
 fn a_device_that_slows_down_by_half_or_doubles_is_followed() {
-    for device in [SINGLE, WRITES] {
+    for device in [SINGLE, WRITES, VOLUME] {
         let mut bed = Bed::new(device, READS, start(5_000));
         bed.seconds(20);
         for (speed, within) in [(0.5, 3), (1.0, 5), (2.0, 5), (1.0, 3)] {
@@ -249,7 +320,7 @@ fn a_device_that_slows_down_by_half_or_doubles_is_followed() {
 
 #[test]
 fn a_stall_is_forgotten() {
-    for device in [SINGLE, WRITES] {
+    for device in [SINGLE, WRITES, VOLUME] {
         for offset in 0..5 {
             let mut bed = Bed::new(device, READS, start(5_000));
             bed.seconds(20);

@@ -8,8 +8,9 @@
 //! - A stage that *held requests back* would have served more, by an unknown amount. If requests
 //!   waited all the time, its demand is unbounded, and max-min sharing gives it the largest share
 //!   that is fair.
-//! - A stage that held some back for a moment, or used all of its rate, has shown that it wants
-//!   more, and also that it does not want everything. Its demand is twice of what it had, and what
+//! - A stage that held some back for a moment, or used just its rate, has shown that it wants
+//!   more, and also that it does not want everything. One that used more than its rate without a
+//!   wait had tokens left, and wanted no more than it used. Its demand is twice of what it had, and what
 //!   waits at its gate. If that is too little, all of its requests wait in the next cycle, or it
 //!   demands twice as much again. Without this bound, a tenant with a great weight had the whole
 //!   budget for each moment in which it waited, and the others had nothing.
@@ -71,6 +72,9 @@ const WAIT_PART: u64 = 20;
 /// one that has all its headroom left uses 62.06 of them.
 const RATE_USED_64THS: u128 = 63;
 
+/// A stage that used this much of its rate, in 64ths, without a wait has used tokens of its burst.
+const BURST_USED_64THS: u128 = 65;
+
 /// Headroom on top of the used tokens: one part in this many. It only has to be more than the
 /// fluctuation of a steady tenant's measurements: a tenant that grows beyond it waits, and gets its
 /// full share by the next cycle. The headroom is lost to tenants that can use it: with a quarter,
@@ -104,8 +108,10 @@ impl Usage {
     pub fn is_held_back(&self) -> bool {
         let waited = self.waited.0 >= (self.interval.0 / WAIT_PART).max(1);
         let allowed = u128::from(self.rate) * u128::from(self.interval.0) / SECOND;
-        let used_up = u128::from(self.served) * 64 >= allowed * RATE_USED_64THS;
-        waited || (used_up && self.served > 0)
+        let used = u128::from(self.served) * 64;
+        let is_rate = used >= allowed * RATE_USED_64THS;
+        let is_burst = self.waited == Span::ZERO && used > allowed * BURST_USED_64THS;
+        waited || (is_rate && !is_burst && self.served > 0)
     }
 
     /// Whether some request waited at any time of the cycle, as far as is known.
@@ -416,6 +422,20 @@ wish has demand backup
   10  10     10     89
 ";
         assert_eq!(table, golden);
+    }
+
+    /// A database whose bucket holds a second of its rate writes 45 at once, and waits for nothing.
+    #[test]
+    fn tokens_of_a_burst_are_no_unmet_demand() {
+        let interval = Span(100 * Span::MILLISECOND.0);
+        let demand = |served: u64, waited| {
+            let (served, rate) = (served * MB / 10, 20 * MB);
+            let usage = Usage { interval, served, waited, rate, ..Usage::default() };
+            Demand::default().observe(usage, interval) / MB
+        };
+        assert_eq!(demand(45, Span::ZERO), 46);
+        assert_eq!(demand(45, Span(interval.0 / 2)), 90, "and then the burst was gone");
+        assert_eq!(demand(20, Span::ZERO), 40, "all of its rate: perhaps it wants more");
     }
 
     /// Cycles are quarters of an interval after the one in which a stage stops, and three of them
