@@ -167,8 +167,8 @@ impl Account {
         (self.bound, self.is_unlimited, self.pending) = (self.sent, false, None);
     }
 
-    /// Takes in that no counts higher than these are in force: the node has confirmed a grant before
-    /// the last one. Those sent last are not higher.
+    /// Takes in that no counts higher than these are in force: the node has confirmed a grant that
+    /// is not the last one. Those sent last are not higher.
     pub(super) fn lower(&mut self, most: GrantCounts) {
         (self.bound, self.is_unlimited) = (self.bound.min(most), false);
     }

@@ -117,8 +117,8 @@ fn a_process_that_a_new_controller_never_knew_used_its_part() {
     assert!((850..=900).contains(&served[1]), "{served:?}");
 }
 
-/// The controller and all nodes forget what was used of the period's limit. So nothing more of it is
-/// given out; all of the next period's is.
+/// The controller and all nodes forget what was used of the period's limit. So nothing more of it
+/// is given out; all of the next period's is.
 #[test]
 fn a_limit_is_not_given_out_again_when_the_controller_and_all_nodes_restart_in_a_period() {
     let mut world = ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), 1000, 2);
