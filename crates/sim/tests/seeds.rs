@@ -73,6 +73,13 @@ fn a_first_limit_waits_for_those_that_fall() {
     assert_eq!(check(Kind::DataNodes, 890).err(), None);
 }
 
+/// A share changes a little in every round, and each time its node confirms a grant just after the
+/// next one was sent.
+#[test]
+fn a_share_that_changes_in_every_round_leaves_no_reservation_at_no_node() {
+    assert_eq!(check(Kind::DataNodes, 2160).err(), None);
+}
+
 #[test]
 fn hosts_have_no_more_than_the_capacity_and_what_they_are_promised() {
     all_hold(Kind::Stages, 200);

@@ -346,7 +346,7 @@ fn next_generation(header: &Header) -> u32 {
 /// table names any more. Rates hold until `kept_until`.
 fn install(segment: &Segment, change: &Change, kept_until: Time) {
     change.gates.iter().for_each(|gate| set_gate(segment, gate, kept_until));
-    change.holds.iter().for_each(|it| gate::hold(segment, *it));
+    change.holds.iter().for_each(|it| gate::hold(segment, *it, kept_until));
     change.channels.iter().for_each(|channel| set_channel(segment, *channel));
     if let Some(words) = &change.words {
         let header = &segment.header;

@@ -253,11 +253,12 @@ pub(crate) fn finish(layout: &SegmentLayout, permits: Permits, moved: u64) {
 }
 
 /// Lets no request pass the bucket behind a gate for a while, also none that waits there already.
+/// Its rate holds until `kept_until`, or until the bucket is full behind the hold.
 #[cfg(feature = "agent")]
-pub(crate) fn hold(layout: &SegmentLayout, hold: BucketHold) {
+pub(crate) fn hold(layout: &SegmentLayout, hold: BucketHold, kept_until: Time) {
     let Some(cell) = layout.gates.get(usize::from(hold.number)) else { return };
     let now = clock::now(&layout.header.clock);
-    cell.bucket.hold(now.after(hold.span), now);
+    cell.bucket.hold(now.after(hold.span), kept_until, now);
     cell.changed();
 }
 

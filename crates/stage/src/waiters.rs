@@ -293,7 +293,7 @@ mod tests {
         let first = &mut waiter(&segment, 100);
         let before = [&*stopped, &*first].map(|waiter| ready(&segment, waiter));
         let bucket = &segment.gates[usize::from(GATE)].bucket;
-        bucket.hold(later(5_000), BEGIN);
+        bucket.hold(later(5_000), Time::MAX, BEGIN);
         let behind = &waiter(&segment, 7);
         let after = [&*stopped, &*first, behind].map(|waiter| ready(&segment, waiter));
         assert_eq!(after[..2], before.map(|at| at + 5_000));

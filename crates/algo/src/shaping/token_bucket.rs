@@ -54,6 +54,12 @@
 //! requests go at the rate that is in force by then. Example at 100 tokens a second, held at 0 s
 //! until 3 s: a request for 40 goes at 3.4 s; if the hold ends at 2 s instead, at 2.4 s.
 //!
+//! A lease that ends during a hold lasts until the bucket is full behind it: the requests that wait
+//! are to go when the hold ends, also if the rate after the lease is a small part of the rate
+//! before. The price is one burst. In the example, with a burst of 50 and a lease until 1 s at 1
+//! token a second after it, the request goes at 3.4 s, and not at 43 s; from 3.5 s on the bucket
+//! earns 1 token a second.
+//!
 //! A waiter that never goes (its process was killed) gives its tokens back as well. Waiters behind
 //! it move up by them. The line in front of it was not paid by them, so the due position of each
 //! waiter there moves on by as many tokens as were given back, and these waiters go when they would
@@ -232,6 +238,16 @@ impl BucketParameters {
         self.since = now.0 - earned.min(now.0);
     }
 
+    /// While the bucket is held, the lease on its rate lasts until an empty bucket is full behind
+    /// the hold.
+    fn keep_through_hold(&mut self, now: Time) {
+        if self.since > now.0 {
+            let filled = (u128::from(self.burst) << RATE_BITS).div_ceil(self.rate.max(1).into());
+            let filled = u64::try_from(filled).unwrap_or(u64::MAX);
+            self.until = self.until.max(self.since.saturating_add(filled));
+        }
+    }
+
     /// The first moment at which the line is paid up to `position`. Rounded up: the inverse of
     /// [`Self::earned`].
     fn ready_at(self, position: u64) -> Time {
@@ -292,6 +308,7 @@ impl TokenBucket {
         } else {
             self.forget(old, old.earned(now));
             new.go_on(old, now);
+            new.keep_through_hold(now);
         }
         cursors.checked.fetch_max(spent, Ordering::Relaxed);
         self.publish(new);
@@ -314,12 +331,16 @@ impl TokenBucket {
         if old.until < now.0 {
             new.go_on(old, now);
         }
+        new.keep_through_hold(now);
         self.publish(new);
     }
 
     /// Lets the line be paid from `until` on: no request goes before, and those that wait already
     /// wait as much longer. What is in the bucket is lost; debts stay. A moment that has passed
     /// ends an earlier hold. Without a limit nothing changes.
+    ///
+    /// The lease on the rate ends at `lease_until` from now on, or when the bucket is full behind
+    /// the hold if that is later.
     ///
     /// Tokens that a taker caches at this moment are not lost.
     ///
@@ -330,18 +351,18 @@ impl TokenBucket {
     /// use tidegate_model::Time;
     /// let second = |seconds: u64| Time(seconds * 1_000_000_000);
     /// let bucket = TokenBucket::new(100, 50, Time::ZERO);
-    /// bucket.hold(second(3), Time::ZERO);
+    /// bucket.hold(second(3), Time::MAX, Time::ZERO);
     /// let Take::Wait(due) = bucket.take(40, second(1)) else { panic!("it is held") };
     /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 3_400); // milliseconds
-    /// bucket.hold(Time::ZERO, second(2));
+    /// bucket.hold(Time::ZERO, Time::MAX, second(2));
     /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 2_400);
     /// ```
-    pub fn hold(&self, until: Time, now: Time) {
+    pub fn hold(&self, until: Time, lease_until: Time, now: Time) {
         let (cursors, old) = (&self.cursors.0, self.parameters());
         if old.unlimited() {
             return;
         }
-        let mut new = old;
+        let mut new = BucketParameters { until: lease_until.0, ..old };
         new.go_on(old, now);
         if until <= now {
             new.since = new.since.min(now.0);
@@ -352,6 +373,7 @@ impl TokenBucket {
         let handed_out = value(&cursors.spent).saturating_add(value(&cursors.forgotten));
         new.base = new.base.min(handed_out.saturating_sub(value(&cursors.credit)));
         new.since = until.0;
+        new.keep_through_hold(now);
         self.publish(new);
     }
 
@@ -739,39 +761,63 @@ mod tests {
     fn a_held_bucket_lets_nothing_go_and_its_waiters_go_on_from_its_end() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
         assert_eq!(goes(&bucket, 1, 0), 0, "its shard caches tokens");
-        bucket.hold(Time(3 * SECOND), Time::ZERO);
+        bucket.hold(Time(3 * SECOND), Time::MAX, Time::ZERO);
         assert_eq!(bucket.level(Time(2 * SECOND)), 0, "they are gone");
         let Take::Wait(due) = bucket.take(10 * K, Time(SECOND)) else { panic!("it is held") };
         assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 10));
         // Another rate, its renewal and tokens that come back leave the hold as it is.
         let lease = RateLease { until: Time(SECOND * 3 / 2), then: 10 * K };
         bucket.configure_leased(50 * K, 512 * K, lease, Time(SECOND));
-        assert!(near(bucket.ready_at(due).0, 4 * SECOND), "at the rate after the lease");
+        assert!(
+            near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 5),
+            "at the rate before its end"
+        );
         bucket.renew(Time(10 * SECOND), Time(2 * SECOND));
         assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 5));
         bucket.give_back(5 * K);
         assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 10));
         // It is moved both ways, and ended.
-        bucket.hold(Time(5 * SECOND), Time(2 * SECOND));
+        bucket.hold(Time(5 * SECOND), Time::MAX, Time(2 * SECOND));
         assert!(near(bucket.ready_at(due).0, 5 * SECOND + SECOND / 10));
-        bucket.hold(Time(4 * SECOND), Time(2 * SECOND));
+        bucket.hold(Time(4 * SECOND), Time::MAX, Time(2 * SECOND));
         assert!(near(bucket.ready_at(due).0, 4 * SECOND + SECOND / 10));
-        bucket.hold(Time::ZERO, Time(2 * SECOND));
+        bucket.hold(Time::ZERO, Time::MAX, Time(2 * SECOND));
         assert!(near(bucket.ready_at(due).0, 2 * SECOND + SECOND / 10));
         // The end of a hold that has passed changes nothing.
         let level = bucket.level(Time(3 * SECOND));
-        bucket.hold(Time::ZERO, Time(2 * SECOND + SECOND / 2));
+        bucket.hold(Time::ZERO, Time::MAX, Time(2 * SECOND + SECOND / 2));
         assert!(bucket.level(Time(3 * SECOND)).abs_diff(level) <= 1);
         let open = TokenBucket::default();
-        open.hold(Time(9), Time(1));
+        open.hold(Time(9), Time::MAX, Time(1));
         assert_eq!(open.take(u64::MAX, Time(2)), Take::Granted, "no limit is held");
+    }
+
+    /// The example of the head, in thousands.
+    #[test]
+    fn a_lease_that_ends_during_a_hold_lasts_until_the_bucket_is_full_behind_it() {
+        let bucket = TokenBucket::new(100 * K, 500, Time::ZERO);
+        let lease = RateLease { until: Time(SECOND), then: K };
+        bucket.configure_leased(100 * K, 500, lease, Time::ZERO);
+        let earned = |from: u64, to: u64| bucket.level(Time(to)) - bucket.level(Time(from));
+        bucket.hold(Time(3 * SECOND), Time(SECOND), Time::ZERO);
+        let Take::Wait(due) = bucket.take(400 * K, Time::ZERO) else { panic!("it is held") };
+        assert!(near(bucket.ready_at(due).0, 3 * SECOND + SECOND / 200));
+        assert!(earned(3 * SECOND, 4 * SECOND).abs_diff(500 + 995) <= 2, "then the lease is over");
+        // Renewed, or held anew.
+        bucket.renew(Time(SECOND * 5 / 4), Time(SECOND));
+        assert!(earned(3 * SECOND, 4 * SECOND).abs_diff(500 + 995) <= 2);
+        bucket.hold(Time(6 * SECOND), Time(SECOND * 5 / 4), Time(SECOND));
+        assert!(near(bucket.ready_at(due).0, 6 * SECOND + SECOND / 200));
+        // A hold that ends early leaves no longer lease than there is.
+        bucket.hold(Time::ZERO, Time(SECOND * 5 / 2), Time(2 * SECOND));
+        assert!(earned(2 * SECOND, 3 * SECOND).abs_diff(50 * K as i64 + 500) <= 2);
     }
 
     #[test]
     fn a_debt_is_paid_behind_a_hold() {
         let bucket = TokenBucket::new(100 * K, 500, Time::ZERO);
         assert_eq!(goes(&bucket, 100 * K, 0), 0);
-        bucket.hold(Time(5 * SECOND), Time(SECOND / 2));
+        bucket.hold(Time(5 * SECOND), Time::MAX, Time(SECOND / 2));
         // A token is earned when all of it is.
         assert!((-49_501..=-49_500).contains(&bucket.level(Time(4 * SECOND))));
         assert!(near(goes(&bucket, 500, SECOND), 5 * SECOND + SECOND / 2));
@@ -895,7 +941,7 @@ mod tests {
                 // Behind the end of a hold, tokens are earned.
                 now += if now + gap < end { gap } else { 0 };
                 end = now + length;
-                bucket.hold(Time(end), Time(now));
+                bucket.hold(Time(end), Time::MAX, Time(now));
             }
             let owed = -bucket.level(Time(end));
             prop_assert!(owed >= 0, "nothing is left");

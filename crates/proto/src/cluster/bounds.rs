@@ -41,7 +41,7 @@ pub(super) struct GrantCounts {
 impl GrantCounts {
     pub(super) const ZERO: Self = Self { reserved: 0, allowed: 0 };
 
-    fn max(self, other: Self) -> Self {
+    pub(super) fn max(self, other: Self) -> Self {
         Self {
             reserved: self.reserved.max(other.reserved),
             allowed: self.allowed.max(other.allowed),
@@ -165,6 +165,12 @@ impl Account {
     /// Takes in that the counts sent last are in force, and no others are.
     pub(super) fn settle(&mut self) {
         (self.bound, self.is_unlimited, self.pending) = (self.sent, false, None);
+    }
+
+    /// Takes in that no counts higher than these are in force: the node has confirmed a grant that
+    /// is not the last one. Those sent last are not higher.
+    pub(super) fn lower(&mut self, most: GrantCounts) {
+        (self.bound, self.is_unlimited) = (self.bound.min(most), false);
     }
 
     /// Takes in the counts that a node holds which has connected.

@@ -17,7 +17,9 @@
 //!   by the last division.
 //! - **Falls before rises.** A share that falls counts in full until its node confirms that a
 //!   period has begun with the smaller one; only then does another node get the difference. So a
-//!   move takes at most a period of each of the two nodes, and a round.
+//!   move takes at most a period of each of the two nodes, and a round. A confirmation is of all
+//!   grants up to one, and others may have been sent since. Then the share counts as the highest of
+//!   those sent with that grant and since ([`LaterCounts`]).
 //! - **First limits.** A new process has no limit until its first grant is in force. That grant is
 //!   at most what the promise leaves over the limits of the other nodes; later ones may be more.
 //! - **Absence.** A node that is away keeps its shares for [`AWAY`], as do its clients. Then they
@@ -97,6 +99,21 @@ struct DataNodeState {
     /// Whether the next grant is to be sent even if it is empty.
     is_due: bool,
     serial: u64,
+    /// None before the first grant on this connection, and under this policy.
+    later: Option<LaterCounts>,
+}
+
+/// The highest counts that may be in force at a node once it has confirmed a certain grant.
+///
+/// Example: a share of 100 falls by 3 in each period, and the node confirms a grant a moment after
+/// the next one was sent. No confirmation is that of the last grant. Without this record the share
+/// would count as 100 for ever, and the difference would be at no node.
+#[derive(Debug)]
+struct LaterCounts {
+    /// The serial of that grant.
+    from: u64,
+    /// By tenant, the highest of the counts sent with it, or in force before, and since.
+    most: Vec<GrantCounts>,
 }
 
 /// The machine. See the head of this file.
@@ -169,6 +186,7 @@ impl Split {
         (node.is_known, node.is_answered, node.is_due, node.serial) = (false, false, true, 0);
         // The node reports its damages anew, if it is still the same process.
         (node.damages, node.damaged) = (0, None);
+        node.later = None;
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
         self.outbox.publish(joined);
         if let Some((revision, policy)) = self.policy.clone() {
@@ -185,12 +203,7 @@ impl Split {
         match message {
             FromDataNode::Report(report) => self.on_report(now, index, report),
             FromDataNode::Granted { serial } => {
-                self.each_account(index, |account| {
-                    // An account that is in doubt is sent anew.
-                    if account.pending.is_some_and(|pending| pending > 0 && pending <= serial) {
-                        account.settle();
-                    }
-                });
+                self.on_granted(index, serial);
                 self.push();
             }
             FromDataNode::Noticed(notice) => {
@@ -217,7 +230,7 @@ impl Split {
     pub(crate) fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
         self.rebuild(&policy);
         for node in &mut self.nodes {
-            node.is_due = true;
+            (node.is_due, node.later) = (true, None);
         }
         for index in 0..self.nodes.len() {
             if self.nodes[index].is_connected {
@@ -271,7 +284,7 @@ impl Split {
                 self.part(now, index, "it does not answer");
             }
             let node = &mut self.nodes[index];
-            (node.is_unknown, node.is_expected) = (false, false);
+            (node.is_unknown, node.is_expected, node.later) = (false, false, None);
             self.each_account(index, |account| *account = Account::default());
         }
     }
@@ -415,9 +428,38 @@ impl Split {
             }
             if is_due || !shares.is_empty() {
                 self.nodes[index].serial = serial;
+                self.note_sent(index);
                 let grant = Grant { revision, serial, shares };
                 self.send(index, ToDataNode::Grant(grant));
             }
+        }
+    }
+
+    /// All counts up to the grant with this serial are in force, and none from before it.
+    fn on_granted(&mut self, index: usize, serial: u64) {
+        self.each_account(index, |account| {
+            // An account that is in doubt is sent anew.
+            if account.pending.is_some_and(|pending| pending > 0 && pending <= serial) {
+                account.settle();
+            }
+        });
+        let later = self.nodes[index].later.take_if(|later| later.from <= serial);
+        let Some(LaterCounts { most, .. }) = later else { return };
+        for (tenant, most) in self.tenants.iter_mut().zip(most) {
+            tenant.entries[index].account_mut(STANDING).lower(most);
+        }
+        self.note_sent(index);
+    }
+
+    /// Takes the counts sent last into the record of those that may be in force later.
+    fn note_sent(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let sent = self.tenants.iter().map(|tenant| tenant.entries[index].account(STANDING).sent);
+        match &mut node.later {
+            Some(LaterCounts { most, .. }) => {
+                most.iter_mut().zip(sent).for_each(|(most, sent)| *most = most.max(sent));
+            }
+            later => *later = Some(LaterCounts { from: node.serial, most: sent.collect() }),
         }
     }
 
@@ -434,4 +476,69 @@ impl Split {
 
 fn peer(index: usize) -> PeerId {
     PeerId::DataNode(DataNodeId::at(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_node::TenantReport;
+    use crate::session::Action;
+
+    /// The grants that are to be sent: their node, serial and share.
+    fn grants(split: &mut Split) -> Vec<(PeerId, u64, u64)> {
+        let grant = |action| match action {
+            Action::Send { to, message: ToPeer::DataNode(ToDataNode::Grant(grant)) } => {
+                Some((to, grant.serial, grant.shares[0].reserved))
+            }
+            _ => None,
+        };
+        core::iter::from_fn(|| split.outbox.pop()).filter_map(grant).collect()
+    }
+
+    /// A share falls in every round, and each time its node confirms the grant before the last one.
+    #[test]
+    fn a_share_that_falls_in_every_round_leaves_the_difference_to_another_node() {
+        let policy = "redistribute = \"1s\"\n[[tenant]]\nname = \"a\"\nreservation = \"100 iops\"";
+        let policy = Policy::parse(policy).unwrap();
+        let node =
+            |name: &str| NodeSetup { name: name.into(), capacity: Iops(400), client: Iops(300) };
+        let mut split = Split::new(Time(0), ["m", "n"].map(node).into(), Some((1, policy)));
+        let peers = ["m", "n"].map(|name| split.on_hello(Time(0), name).unwrap());
+        let (mut shares, mut serials) = ([100, 0], [0; 2]);
+        for round in 1..9 {
+            let now = Time(round * Span::SECOND.0);
+            split.on_deadline(now);
+            for index in 0..2u16 {
+                let tenant = TenantReport {
+                    reserved: shares[usize::from(index)],
+                    allowed: u64::MAX,
+                    clients: 1,
+                    most: 100,
+                    done: if index == 0 { 100 - 10 * round } else { shares[1] },
+                    wants_more: index == 1,
+                    unmet: Some(u64::from(index) * 100),
+                    ..TenantReport::default()
+                };
+                let report = DataNodeReport {
+                    revision: 1,
+                    round: split.round,
+                    capacity: Iops(400),
+                    tenants: [tenant].into(),
+                    ..DataNodeReport::default()
+                };
+                split.on_message(now, DataNodeId(index), FromDataNode::Report(report));
+            }
+            let (confirmed, granted) = (shares[0], FromDataNode::Granted { serial: serials[0] });
+            let first = grants(&mut split);
+            split.on_message(now, DataNodeId(0), granted);
+            for (to, serial, share) in first.into_iter().chain(grants(&mut split)) {
+                let index = usize::from(to == peers[1]);
+                (serials[index], shares[index]) = (serial, share);
+            }
+            let granted = FromDataNode::Granted { serial: serials[1] };
+            split.on_message(now, DataNodeId(1), granted);
+            assert!(confirmed.max(shares[0]) + shares[1] <= 100, "{shares:?}");
+        }
+        assert_eq!(shares, [20, 70]);
+    }
 }

@@ -117,6 +117,25 @@ fn a_process_that_a_new_controller_never_knew_used_its_part() {
     assert!((850..=900).contains(&served[1]), "{served:?}");
 }
 
+/// The controller and all nodes forget what was used of the period's limit. So nothing more of it
+/// is given out; all of the next period's is.
+#[test]
+fn a_limit_is_not_given_out_again_when_the_controller_and_all_nodes_restart_in_a_period() {
+    let mut world = ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), 1000, 2);
+    (0..2).for_each(|node| world.demand(node, "t", 1000));
+    world.run(Span(3 * PERIOD.0 + 500 * MS));
+    let before = world.served(3, "t");
+    world.befall(Fault::ControllerDies);
+    (0..2).for_each(|node| world.befall(Fault::Dies(node)));
+    world.befall(Fault::ControllerReturns);
+    (0..2).for_each(|node| world.befall(Fault::Returns(node)));
+    // The testbed checks that it is never more.
+    world.run(Span(2 * PERIOD.0));
+    let served = [3, 4].map(|period| world.served(period, "t"));
+    assert!(before >= 400 && served[0] <= before + 100, "{before}, {served:?}");
+    assert!((850..=900).contains(&served[1]), "{served:?}");
+}
+
 /// A process that dies has served requests since its last report. Until the period ends no other
 /// node is given the part of the reservation that they may have used; then all of it is in force.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_algo::shaping::token_bucket::{Due, RATE_UNLIMITED, Take, TokenBucket};
+use tidegate_algo::shaping::token_bucket::{Due, RATE_UNLIMITED, RateLease, Take, TokenBucket};
 use tidegate_model::gate::Burst;
 use tidegate_model::{GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::{ConnectionId, Controller, Setup};
@@ -15,6 +15,8 @@ pub(crate) const LIMIT: u64 = MIB;
 pub(crate) const BURST: u64 = LIMIT / 100;
 pub(crate) const INTERVAL: u64 = LIMIT / 10;
 const GATE: &str = "short:bandwidth";
+/// How long rates hold that a supervisor does not renew.
+const LEASE: Span = Span(2 * Span::SECOND.0);
 
 /// A tenant with a limit, and another one beside it.
 pub(crate) const POLICY: &str = "
@@ -37,9 +39,10 @@ pub(crate) struct Program {
     size: u64,
     pub(crate) left: u32,
     pub(crate) due: Option<Due>,
-    /// Whether its supervisor was killed, and the end of its rate then.
-    orphaned: Option<Time>,
-    rates: (u64, u64),
+    /// Whether its supervisor was killed.
+    is_orphan: bool,
+    /// Its rate then.
+    pub(crate) safe: u64,
     /// Whether it was held as it started, and the requests that went since.
     is_queued: bool,
     gone: u32,
@@ -53,14 +56,14 @@ impl Program {
             match rule {
                 Rule::Housekeeping(Housekeeping::SetGate { name, spec }) if name == GATE => {
                     let GateSpec::TokenBucket { rate, burst } = spec else { panic!("{spec:?}") };
-                    (self.spec, self.rates.1) = (Some(*burst), rate.per_second());
+                    (self.spec, self.safe) = (Some(*burst), rate.per_second());
                 }
                 Rule::Enforcement(Enforcement::Rate { gate, rate }) if gate == GATE => {
                     self.set_rate(rate.per_second(), now, was_new);
                 }
                 Rule::Enforcement(Enforcement::Hold { gate, span }) if gate == GATE => {
                     self.is_queued |= was_new;
-                    self.bucket.hold(now.after(*span), now);
+                    self.bucket.hold(now.after(*span), now.after(LEASE), now);
                 }
                 _ => {}
             }
@@ -73,15 +76,14 @@ impl Program {
             self.bucket.configure(RATE_UNLIMITED, 1, now);
             self.bucket.configure(rate, burst.min(Burst::DEFAULT.tokens(rate)), now);
         }
-        self.bucket.configure(rate, burst, now);
-        self.rates.0 = rate;
+        let lease = RateLease { until: now.after(LEASE), then: self.safe.min(rate) };
+        self.bucket.configure_leased(rate, burst, lease, now);
     }
 
     /// Makes requests, and returns the bytes of those that went.
     fn run(&mut self, now: Time) -> u64 {
-        if self.orphaned.is_some_and(|until| until <= now) {
-            self.orphaned = Some(Time::MAX);
-            self.set_rate(self.rates.0.min(self.rates.1), now, false);
+        if !self.is_orphan {
+            self.bucket.renew(now.after(LEASE), now);
         }
         let mut moved = 0;
         while self.left > 0 {
@@ -149,8 +151,8 @@ impl Bench {
             size,
             left,
             due: None,
-            orphaned: None,
-            rates: (0, 0),
+            is_orphan: false,
+            safe: 0,
             is_queued: false,
             gone: 0,
         };
@@ -164,7 +166,7 @@ impl Bench {
     /// the controller sees that no program is left.
     pub(crate) fn end(&mut self, number: u64) {
         let program = self.programs.remove(&number).unwrap();
-        if program.orphaned.is_some() {
+        if program.is_orphan {
             self.world.controller.on_unused(self.world.now, program.id);
             return self.world.settle();
         }
@@ -191,16 +193,15 @@ impl Bench {
     /// Its supervisor is killed.
     pub(crate) fn kill(&mut self, number: u64) {
         let program = self.programs.get_mut(&number).unwrap();
-        if program.orphaned.is_none() {
-            let until = self.world.now.after(Span(2 * Span::SECOND.0));
-            program.orphaned = Some(until);
+        if !program.is_orphan {
+            program.is_orphan = true;
             self.lost += 4 * MIB;
             self.world.leave(program.stage);
         }
     }
 
     pub(crate) fn deliver(&mut self) {
-        for program in self.programs.values_mut().filter(|it| it.orphaned.is_none()) {
+        for program in self.programs.values_mut().filter(|it| !it.is_orphan) {
             for rules in self.world.changes(program.stage) {
                 let is_hold =
                     |rule: &&Rule| matches!(rule, Rule::Enforcement(Enforcement::Hold { .. }));
@@ -234,7 +235,7 @@ impl Bench {
         self.served += moved;
         self.owed = (self.owed - LIMIT as f64 / 1_000.0).max(0.0) + moved as f64;
         self.most = self.most.max(self.owed);
-        let is_there = |it: &&Program| !it.is_queued || it.gone > 1 || it.orphaned.is_some();
+        let is_there = |it: &&Program| !it.is_queued || it.gone > 1 || it.is_orphan;
         self.there_max = self.there_max.max(self.programs.values().filter(is_there).count());
     }
 

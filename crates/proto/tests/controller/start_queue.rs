@@ -183,6 +183,31 @@ fn programs_without_their_supervisors_go_in_their_turns_and_others_behind_them()
     assert!(bench.most <= one_request(20), "{}", bench.most);
 }
 
+/// The first one keeps all of the tenant's safe rate. The second one has a 64th of that, and its
+/// bucket would be full two seconds behind the end of its hold.
+#[test]
+fn a_program_without_its_supervisor_goes_in_its_turn_behind_another_one() {
+    let mut bench = indebted();
+    let first = bench.start(4 * MIB, 1);
+    bench.run(100);
+    bench.kill(first);
+    let second = bench.start(4 * MIB, 1);
+    bench.run(3_000);
+    bench.kill(second);
+    let programs = [first, second];
+    let safe = programs.map(|program| bench.programs[&program].safe);
+    assert_eq!(safe, [LIMIT / 4, LIMIT / 4 / 64]);
+    let mut done = Vec::new();
+    for at in 3_101..12_000 {
+        bench.step();
+        let is_next = programs.get(done.len()).is_some_and(|it| bench.is_done(*it));
+        done.extend(is_next.then_some(at));
+    }
+    assert_eq!(done.len(), 2, "{done:?}");
+    assert_turns(&done, TURN);
+    assert!(bench.most <= one_request(12), "{}", bench.most);
+}
+
 #[test]
 fn programs_without_a_controller_go_in_their_turns() {
     let mut bench = indebted();
