@@ -183,6 +183,40 @@ fn programs_without_their_supervisors_go_in_their_turns_and_others_behind_them()
     assert!(bench.most <= one_request(20), "{}", bench.most);
 }
 
+/// The programs in front of it have gone, and it cannot be told so: its turn stays at 44 s. The
+/// limit is there for others until then.
+#[test]
+fn programs_wait_for_one_without_its_supervisor_only_as_its_turn_comes() {
+    let mut bench = indebted();
+    let front: Vec<u64> = (0..10).map(|_| bench.start(4 * MIB, 1)).collect();
+    let orphan = bench.start(4 * MIB, 1);
+    bench.run(1_000);
+    bench.kill(orphan);
+    front.into_iter().for_each(|it| bench.end(it));
+    let mut at = 1_000;
+    let mut run_until = |bench: &mut Bench, number: u64, end: u64| {
+        while at < end && !bench.is_done(number) {
+            bench.step();
+            at += 1;
+        }
+        at
+    };
+    for turn in [TURN, TURN + 4_000] {
+        let next = bench.start(4 * MIB, 1);
+        let done = run_until(&mut bench, next, 30_000);
+        assert!((turn - 100..turn + 500).contains(&done), "at {done} ms, its turn was at {turn} ms");
+        bench.end(next);
+    }
+    run_until(&mut bench, orphan, 42_000);
+    let behind = bench.start(4 * MIB, 1);
+    let first = run_until(&mut bench, orphan, 60_000);
+    assert!((TURN + 40_000..TURN + 41_600).contains(&first), "{first}");
+    assert!(!bench.is_done(behind), "its request is not paid before the other one's turn");
+    let second = run_until(&mut bench, behind, 60_000);
+    assert!(second >= first + 3_500, "{first} {second}");
+    assert!(bench.most <= one_request(60), "{}", bench.most);
+}
+
 #[test]
 fn programs_without_a_controller_go_in_their_turns() {
     let mut bench = indebted();
