@@ -299,9 +299,8 @@ fn count_lost(
     (excess, lost): (&mut Excess, &mut Vec<LostHold>),
 ) {
     let group = policy.tenants[tenant].group;
-    let is_same = |other: usize| {
-        other == tenant || group.is_some() && policy.tenants[other].group == group
-    };
+    let is_same =
+        |other: usize| other == tenant || group.is_some() && policy.tenants[other].group == group;
     lost.sort_by_key(|hold| hold.until);
     lost.retain(|hold| {
         let Some(over) = excess.of(policy, tenant).filter(|_| is_same(hold.tenant)) else {

@@ -204,7 +204,10 @@ fn programs_wait_for_one_without_its_supervisor_only_as_its_turn_comes() {
     for turn in [TURN, TURN + 4_000] {
         let next = bench.start(4 * MIB, 1);
         let done = run_until(&mut bench, next, 30_000);
-        assert!((turn - 100..turn + 500).contains(&done), "at {done} ms, its turn was at {turn} ms");
+        assert!(
+            (turn - 100..turn + 500).contains(&done),
+            "at {done} ms, its turn was at {turn} ms"
+        );
         bench.end(next);
     }
     run_until(&mut bench, orphan, 42_000);
