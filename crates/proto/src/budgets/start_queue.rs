@@ -19,9 +19,11 @@
 //! So each stage knows its turn in advance, and its hold ends by itself: if the controller is gone,
 //! or refuses the stage under another policy, programs go one after the other nevertheless, each
 //! [`MARGIN`] after its turn. A stage without a connection, as of a killed supervisor, cannot be
-//! released. It stays in the queue until its hold ends, and counts as served then. Later stages wait
-//! for it, except those whose tokens are earned before that: where stages in front of it have gone,
-//! its hold ends long after its turn, and the limit would be unused until then.
+//! released. It stays in the queue until its hold ends, and counts as served then. Later stages
+//! wait for it, except those whose tokens are earned before that: where stages in front of it have
+//! gone, its hold ends long after its turn, and the limit would be unused until then.
+//!
+//! A stage that waits as the policy changes waits in the queues of the new one.
 //!
 //! With its first report of service a stage leaves the queue, and the service counts instead of
 //! what was expected. What its bucket then owes is a *first service*: other stages of the tenant
@@ -120,6 +122,20 @@ impl Budgets {
         holds
     }
 
+    /// The rules that hold the buckets of a stage as they are held by now.
+    pub(super) fn holds(&self, now: Time, id: StageId) -> Vec<Rule> {
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else {
+            return Vec::new();
+        };
+        let held = |unit| {
+            stage.shares.iter().filter_map(move |share| {
+                let until = share.bucket(unit)?.debt.held_until;
+                (until > now).then(|| rule(&active.policy, (share.tenant, unit), until.since(now)))
+            })
+        };
+        UNITS.into_iter().flat_map(held).collect()
+    }
+
     /// Goes through all queues: releases the stages whose turn has come, and corrects the holds of
     /// others.
     pub(super) fn advance_start_queues(&mut self, now: Time) {
@@ -213,6 +229,24 @@ pub(super) fn enter(now: Time, name_index: &NameIndex, stage: &mut Stage, held: 
         if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
             bucket.debt.start = StartState::Queued { waiting: None };
             bucket.debt.held_until = now.after(held.held);
+        }
+    }
+}
+
+/// Another policy comes into force for a stage by `serve`. If it waits, it waits at its new buckets
+/// as well: where the limit is in another unit, or of another tenant, all that wait would go at
+/// once. One that need not wait is released in the next settlement.
+pub(super) fn go_on(now: Time, policy: &Policy, stage: &mut Stage, serve: impl FnOnce(&mut Stage)) {
+    let mut buckets = stage.shares.iter().flat_map(|share| share.buckets.iter().flatten());
+    let is_queued = buckets.any(|bucket| matches!(bucket.debt.start, StartState::Queued { .. }));
+    serve(stage);
+    for share in stage.shares.iter_mut().filter(|_| is_queued) {
+        for unit in UNITS.into_iter().filter(|unit| limit(policy, share.tenant, *unit).is_some()) {
+            let Some(bucket) = &mut share.buckets[unit as usize] else { continue };
+            if !bucket.is_measured() && bucket.debt.start == StartState::Admitted {
+                bucket.debt.start = StartState::Queued { waiting: None };
+                bucket.debt.held_until = end_of_hold(now, policy, (share.tenant, unit), 0);
+            }
         }
     }
 }

@@ -283,6 +283,22 @@ fn a_limit_that_changes_holds_for_the_queue() {
     assert!(programs.iter().all(|it| bench.is_done(*it)));
 }
 
+/// The gate of the new unit is a new one, without debts: all would go at once there.
+#[test]
+fn programs_that_wait_go_on_waiting_where_the_unit_of_the_limit_changes() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    let idle = bench.world.join("other", 0);
+    bench.world.apply(2, &POLICY.replace("limit = \"1MiB/s\"", "limit = \"1 iops\""));
+    let now = bench.world.now;
+    for program in &programs {
+        let held = &bench.world.stage(bench.programs[program].stage).held_until;
+        assert!(held.get("short:operations").is_some_and(|until| *until > now), "{held:?}");
+    }
+    assert!(bench.world.stage(idle).held_until.is_empty());
+}
+
 #[test]
 fn a_controller_that_starts_anew_goes_on_with_the_queue() {
     let mut bench = indebted();
