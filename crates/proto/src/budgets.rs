@@ -92,8 +92,7 @@ const HURRIED: u32 = 4;
 /// Rounds that a stage may miss before it counts as silent: one lost moment is forgiven.
 const MISSED_MAX: u32 = 2;
 
-/// How much longer than the stage we count a lease: clocks do not run alike, and a supervisor on a
-/// busy host wakes late.
+/// How much longer than the stage we count a lease: clocks differ, and a supervisor wakes late.
 const LEASE_MARGIN: Span = Span(200 * Span::MILLISECOND.0);
 
 /// How long the safe share of a stage of another host is kept after its lease. A host that is gone
@@ -369,7 +368,8 @@ impl Budgets {
             match admission::admit_again(&active.policy, &active.name_index, stage) {
                 Ok(Admission { home, served }) => {
                     let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
-                    stage.serve(&active.policy, home, &served, index);
+                    let serve = |it: &mut Stage| it.serve(&active.policy, home, &served, index);
+                    start_queue::go_on(now, &active.policy, stage, serve);
                 }
                 Err(refusal) => refused.push((*id, refusal)),
             }
@@ -390,7 +390,7 @@ impl Budgets {
             let ids: Vec<_> = self.stages.keys().copied().collect();
             ids.into_iter().for_each(|id| self.send(id, self.welcome(id)));
         }
-        self.restart(&before);
+        self.restart(now, &before);
         self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
     }
 

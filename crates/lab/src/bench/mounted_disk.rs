@@ -1,18 +1,60 @@
 //! A disk of a benchmark: a file system on a loop device, so that its read-ahead, its scheduler and
 //! its limits are the benchmark's own.
 
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::experiment::disk::Disk;
 use crate::experiment::loop_device::LoopDevice;
 use crate::experiment::mount_point::{self, MountPoint};
-use crate::experiment::scratch::Scratch;
+use crate::experiment::remains::{self, RunLock};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 /// The kernel's usual read-ahead. Some clouds set megabytes: then one read of a backup has the disk
 /// read megabytes, and no gate in front of it can make them smaller.
 const READ_AHEAD_KIB: &str = "128";
+
+/// The file behind the device, in its folder.
+const FILE: &str = "disk";
+
+/// A folder for the file and the mount of a disk. Dropping it removes it.
+pub(super) struct DiskFolder {
+    path: PathBuf,
+    _lock: RunLock,
+}
+
+impl DiskFolder {
+    /// A new folder in `parent`, which only we can read. Disks and folders there of runs of this
+    /// bench that were killed are removed first: a gigabyte each.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(super) fn make(parent: &Path, prefix: &str) -> io::Result<Self> {
+        for (path, lock) in remains::remains(parent, prefix) {
+            // Dropped in this order: mounts, devices, the folder.
+            let folder = Self { path, _lock: lock };
+            for device in LoopDevice::all_on(&folder.path.join(FILE)) {
+                drop(MountPoint::all_of(device.path()));
+            }
+        }
+        let path = parent.join(remains::run_name(prefix));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self { _lock: RunLock::new(&path)?, path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for DiskFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
 
 /// A mounted file system. Dropping it unmounts it, and then detaches the device.
 pub(super) struct MountedDisk {
@@ -26,14 +68,18 @@ impl MountedDisk {
     ///
     /// # Errors
     /// If we are not root, the kernel has no loop device to give, or the user ends the command.
-    pub(super) fn make(work: &Scratch, bytes: u64, interrupt: &Interrupt) -> Result<Self, Failure> {
-        let device = LoopDevice::on_new_file(&work.join("disk"), bytes)?;
+    pub(super) fn make(
+        work: &DiskFolder,
+        bytes: u64,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let device = LoopDevice::on_new_file(&work.path().join(FILE), bytes)?;
         let disk = device.disk()?;
         disk.set_queue("read_ahead_kb", READ_AHEAD_KIB).map_err(|error| {
             Failure::new(Code::Failure, "the kernel does not set the read-ahead").cause(error)
         })?;
         mount_point::format(device.path(), mount_point::WITH_JOURNAL, interrupt)?;
-        let mount = MountPoint::new(&work.join("mount"))?;
+        let mount = MountPoint::new(&work.path().join("mount"))?;
         mount.mount(device.path(), interrupt)?;
         Ok(Self { mount, disk, _device: device })
     }
@@ -54,5 +100,37 @@ impl MountedDisk {
         self.disk.set_queue("scheduler", name).map_err(|error| {
             Failure::new(Code::Failure, format!("the kernel has no scheduler {name}")).cause(error)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::child;
+
+    const PREFIX: &str = ".tidegate-bench-test-";
+
+    #[test]
+    fn the_next_bench_removes_the_disk_of_one_that_was_killed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = DiskFolder::make(parent.path(), PREFIX).unwrap();
+        assert!(remains::remains(parent.path(), PREFIX).is_empty(), "this run goes on");
+        let is_root = rustix::process::geteuid().is_root() && child::is_there("mkfs.ext4");
+        let disk =
+            is_root.then(|| MountedDisk::make(&folder, 16 << 20, &Interrupt::default()).unwrap());
+        if disk.is_none() {
+            eprintln!("SKIPPED in part: only root has loop devices");
+        }
+        // The kernel ends the lock of a process that is killed, and nothing else.
+        folder._lock.end().unwrap();
+        let path = parent.path().join(format!("{PREFIX}1"));
+        fs::rename(folder.path(), &path).unwrap();
+        let next = DiskFolder::make(parent.path(), PREFIX).unwrap();
+        assert!(!path.exists() && next.path().exists());
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&*parent.path().to_string_lossy()), "{mounts}");
+        assert!(LoopDevice::all_on(&path.join(FILE)).is_empty());
+        // The device may be another's by now.
+        std::mem::forget((disk, folder));
     }
 }

@@ -65,7 +65,7 @@ mod pulse;
 pub(crate) mod quiet;
 pub(crate) mod recorded;
 mod recording;
-mod remains;
+pub(crate) mod remains;
 mod report;
 mod run_report;
 mod score;

@@ -138,6 +138,11 @@ impl Bucket {
         }
     }
 
+    /// Whether a report has told of it, under this policy or an earlier one.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
     /// The stage's demand per second; none before a report, or if the demand has no bound.
     pub(super) fn known_demand(&self) -> Option<u64> {
         (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)

@@ -187,7 +187,7 @@ impl Budgets {
 
     /// Decides anew under a policy that is new to every stage, and sends each all of its rules.
     /// `before` has the rate of each until now, in bytes per second; stages that lose come first.
-    pub(super) fn restart(&mut self, before: &BTreeMap<StageId, u64>) {
+    pub(super) fn restart(&mut self, now: Time, before: &BTreeMap<StageId, u64>) {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
         // A silent stage finds the new policy when it reads on; no old share is held but those of
@@ -218,7 +218,10 @@ impl Budgets {
         };
         let mut order: Vec<(i128, StageId)> = after.keys().map(growth).collect();
         order.sort_unstable();
-        order.into_iter().for_each(|(_, id)| self.send_all(id, Vec::new()));
+        for (_, id) in order {
+            let holds = self.holds(now, id);
+            self.send_all(id, holds);
+        }
         self.announce();
     }
 

@@ -19,7 +19,11 @@
 //! So each stage knows its turn in advance, and its hold ends by itself: if the controller is gone,
 //! or refuses the stage under another policy, programs go one after the other nevertheless, each
 //! [`MARGIN`] after its turn. A stage without a connection, as of a killed supervisor, cannot be
-//! released. It stays in the queue until its hold ends, and counts as served then.
+//! released. It stays in the queue until its hold ends, and counts as served then. Later stages
+//! wait for it, except those whose tokens are earned before that: where stages in front of it have
+//! gone, its hold ends long after its turn, and the limit would be unused until then.
+//!
+//! A stage that waits as the policy changes waits in the queues of the new one.
 //!
 //! With its first report of service a stage leaves the queue, and the service counts instead of
 //! what was expected. What its bucket then owes is a *first service*: other stages of the tenant
@@ -62,6 +66,13 @@ use crate::session::{PeerId, ToPeer};
 /// because one or two of them are late.
 const MARGIN: Span = Span::SECOND;
 const MARGIN_ROUNDS: u64 = 8;
+
+/// A stage without a connection that is held: its requests go when its hold ends.
+struct LostHold {
+    tenant: usize,
+    until: Time,
+    tokens: u64,
+}
 
 /// A tenant's bucket at a stage, in one unit.
 #[derive(Clone, Copy)]
@@ -111,6 +122,20 @@ impl Budgets {
         holds
     }
 
+    /// The rules that hold the buckets of a stage as they are held by now.
+    pub(super) fn holds(&self, now: Time, id: StageId) -> Vec<Rule> {
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else {
+            return Vec::new();
+        };
+        let held = |unit| {
+            stage.shares.iter().filter_map(move |share| {
+                let until = share.bucket(unit)?.debt.held_until;
+                (until > now).then(|| rule(&active.policy, (share.tenant, unit), until.since(now)))
+            })
+        };
+        UNITS.into_iter().flat_map(held).collect()
+    }
+
     /// Goes through all queues: releases the stages whose turn has come, and corrects the holds of
     /// others.
     pub(super) fn advance_start_queues(&mut self, now: Time) {
@@ -123,8 +148,9 @@ impl Budgets {
                 continue;
             }
             let mut excess = self.debts.excess(now, (policy, unit), &self.tenants, &self.stages);
+            let mut lost = Vec::new();
             for index in order {
-                let rule = self.advance_one(now, index, &mut excess);
+                let rule = self.advance_one(now, index, (&mut excess, &mut lost));
                 rule.into_iter().for_each(|it| changes.entry(index.stage).or_default().push(it));
             }
         }
@@ -140,12 +166,16 @@ impl Budgets {
 
     /// Releases a bucket or corrects the end of its hold, and adds its tokens to what stands in
     /// front of the next one. Returns the change.
-    fn advance_one(&mut self, now: Time, index: BucketIndex, excess: &mut Excess) -> Option<Rule> {
+    fn advance_one(
+        &mut self,
+        now: Time,
+        index: BucketIndex,
+        (excess, lost): (&mut Excess, &mut Vec<LostHold>),
+    ) -> Option<Rule> {
         let BucketIndex { stage, share, unit } = index;
         let policy = &self.active.as_ref()?.policy;
         let stage = self.stages.get_mut(&stage)?;
         let tenant = stage.shares[share].tenant;
-        let over = excess.of(policy, tenant);
         let waits_with = demand(policy, stage, (tenant, unit), stage.shares[share].bucket(unit));
         let expected = waits_with.unwrap_or(0);
         let debt = &mut self.tenants[tenant].debts[unit as usize];
@@ -158,11 +188,15 @@ impl Budgets {
             own.held_until = Time::ZERO;
             debt.serve(expected);
             debt.repay(own.on_served(expected));
+            excess.add(policy, tenant, expected);
         }
         if is_lost {
-            excess.add(policy, tenant, expected);
+            let hold = LostHold { tenant, until: own.held_until, tokens: expected };
+            lost.extend(is_held.then_some(hold));
             return None;
         }
+        count_lost(now, policy, (tenant, unit, expected), (excess, lost));
+        let over = excess.of(policy, tenant);
         let is_due = waits_with.is_some() && over.is_some_and(|over| over < SECOND);
         if !is_queued || is_due || over.is_none() {
             own.start = StartState::Admitted;
@@ -195,6 +229,24 @@ pub(super) fn enter(now: Time, name_index: &NameIndex, stage: &mut Stage, held: 
         if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
             bucket.debt.start = StartState::Queued { waiting: None };
             bucket.debt.held_until = now.after(held.held);
+        }
+    }
+}
+
+/// Another policy comes into force for a stage by `serve`. If it waits, it waits at its new buckets
+/// as well: where the limit is in another unit, or of another tenant, all that wait would go at
+/// once. One that need not wait is released in the next settlement.
+pub(super) fn go_on(now: Time, policy: &Policy, stage: &mut Stage, serve: impl FnOnce(&mut Stage)) {
+    let mut buckets = stage.shares.iter().flat_map(|share| share.buckets.iter().flatten());
+    let is_queued = buckets.any(|bucket| matches!(bucket.debt.start, StartState::Queued { .. }));
+    serve(stage);
+    for share in stage.shares.iter_mut().filter(|_| is_queued) {
+        for unit in UNITS.into_iter().filter(|unit| limit(policy, share.tenant, *unit).is_some()) {
+            let Some(bucket) = &mut share.buckets[unit as usize] else { continue };
+            if !bucket.is_measured() && bucket.debt.start == StartState::Admitted {
+                bucket.debt.start = StartState::Queued { waiting: None };
+                bucket.debt.held_until = end_of_hold(now, policy, (share.tenant, unit), 0);
+            }
         }
     }
 }
@@ -270,6 +322,31 @@ fn demand(
     let tokens = if is_device { stage.calibration.device_rate(waiting) } else { waiting };
     let most = limit(policy, tenant, unit).map_or(u64::MAX, |limit| earned(limit, DEBT_MAX));
     Some(tokens.min(most))
+}
+
+/// Counts what is in front of a stage whose requests wait with `tokens`: stages without a
+/// connection whose holds end before the limit has earned these, or a margin later.
+fn count_lost(
+    now: Time,
+    policy: &Policy,
+    (tenant, unit, tokens): (usize, Unit, u64),
+    (excess, lost): (&mut Excess, &mut Vec<LostHold>),
+) {
+    let group = policy.tenants[tenant].group;
+    let is_same =
+        |other: usize| other == tenant || group.is_some() && policy.tenants[other].group == group;
+    lost.sort_by_key(|hold| hold.until);
+    lost.retain(|hold| {
+        let Some(over) = excess.of(policy, tenant).filter(|_| is_same(hold.tenant)) else {
+            return true;
+        };
+        let paid = over.max(0) + i128::from(tokens) * SECOND;
+        let is_later = hold.until > end_of_hold(now, policy, (tenant, unit), paid);
+        if !is_later {
+            excess.add(policy, hold.tenant, hold.tokens);
+        }
+        is_later
+    });
 }
 
 /// When the hold of a stage ends that waits for so many token-nanoseconds per second: the limit

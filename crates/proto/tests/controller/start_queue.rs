@@ -208,6 +208,43 @@ fn a_program_without_its_supervisor_goes_in_its_turn_behind_another_one() {
     assert!(bench.most <= one_request(12), "{}", bench.most);
 }
 
+/// The programs in front of it have gone, and it cannot be told so: its turn stays at 44 s. The
+/// limit is there for others until then.
+#[test]
+fn programs_wait_for_one_without_its_supervisor_only_as_its_turn_comes() {
+    let mut bench = indebted();
+    let front: Vec<u64> = (0..10).map(|_| bench.start(4 * MIB, 1)).collect();
+    let orphan = bench.start(4 * MIB, 1);
+    bench.run(1_000);
+    bench.kill(orphan);
+    front.into_iter().for_each(|it| bench.end(it));
+    let mut at = 1_000;
+    let mut run_until = |bench: &mut Bench, number: u64, end: u64| {
+        while at < end && !bench.is_done(number) {
+            bench.step();
+            at += 1;
+        }
+        at
+    };
+    for turn in [TURN, TURN + 4_000] {
+        let next = bench.start(4 * MIB, 1);
+        let done = run_until(&mut bench, next, 30_000);
+        assert!(
+            (turn - 100..turn + 500).contains(&done),
+            "at {done} ms, its turn was at {turn} ms"
+        );
+        bench.end(next);
+    }
+    run_until(&mut bench, orphan, 42_000);
+    let behind = bench.start(4 * MIB, 1);
+    let first = run_until(&mut bench, orphan, 60_000);
+    assert!((TURN + 40_000..TURN + 41_600).contains(&first), "{first}");
+    assert!(!bench.is_done(behind), "its request is not paid before the other one's turn");
+    let second = run_until(&mut bench, behind, 60_000);
+    assert!(second >= first + 3_500, "{first} {second}");
+    assert!(bench.most <= one_request(60), "{}", bench.most);
+}
+
 #[test]
 fn programs_without_a_controller_go_in_their_turns() {
     let mut bench = indebted();
@@ -269,6 +306,22 @@ fn a_limit_that_changes_holds_for_the_queue() {
     // 3 MiB are left of the debt.
     bench.run(750 + 100 + 4_000);
     assert!(programs.iter().all(|it| bench.is_done(*it)));
+}
+
+/// The gate of the new unit is a new one, without debts: all would go at once there.
+#[test]
+fn programs_that_wait_go_on_waiting_where_the_unit_of_the_limit_changes() {
+    let mut bench = indebted();
+    let programs: Vec<u64> = (0..5).map(|_| bench.start(4 * MIB, 1)).collect();
+    bench.run(1_000);
+    let idle = bench.world.join("other", 0);
+    bench.world.apply(2, &POLICY.replace("limit = \"1MiB/s\"", "limit = \"1 iops\""));
+    let now = bench.world.now;
+    for program in &programs {
+        let held = &bench.world.stage(bench.programs[program].stage).held_until;
+        assert!(held.get("short:operations").is_some_and(|until| *until > now), "{held:?}");
+    }
+    assert!(bench.world.stage(idle).held_until.is_empty());
 }
 
 #[test]

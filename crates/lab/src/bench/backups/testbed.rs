@@ -14,7 +14,7 @@ use tidegate_proto::message::OperatorRequest;
 use super::BackupPlan;
 use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
 use super::systems::{self, BackupSystem};
-use crate::bench::mounted_disk::MountedDisk;
+use crate::bench::mounted_disk::{DiskFolder, MountedDisk};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
@@ -81,7 +81,7 @@ pub(super) struct BackupTestbed<'a> {
     /// Sockets and outputs; then the disk, and the folder with its file.
     scratch: Scratch,
     disk: MountedDisk,
-    _work: Scratch,
+    _work: DiskFolder,
 }
 
 impl<'a> BackupTestbed<'a> {
@@ -95,7 +95,7 @@ impl<'a> BackupTestbed<'a> {
         };
         let refused = |why: String| Failure::new(Code::Failure, why);
         let here = std::env::current_dir().map_err(|error| failed("files here", error))?;
-        let work = Scratch::within(&here, ".tidegate-bench-backups-")
+        let work = DiskFolder::make(&here, ".tidegate-bench-backups-")
             .map_err(|error| failed("files here", error))?;
         let scratch = Scratch::new()?;
         // The database is that of another user.

@@ -14,7 +14,7 @@ use tidegate_stage::Segment;
 use super::CapacityPlan;
 use super::loads::{AloneRun, CapacityLoad, DEPTHS, SIZE_MIB, fill};
 use super::score::{CapacitySample, CapacityTrace};
-use crate::bench::mounted_disk::MountedDisk;
+use crate::bench::mounted_disk::{DiskFolder, MountedDisk};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
@@ -78,7 +78,7 @@ pub(super) struct CapacityTestbed<'a> {
     throttle: Option<Throttle>,
     scratch: Scratch,
     disk: MountedDisk,
-    _work: Scratch,
+    _work: DiskFolder,
 }
 
 fn refused(why: String) -> Failure {
@@ -96,7 +96,7 @@ impl<'a> CapacityTestbed<'a> {
     /// If we are not root, or something else is missing.
     pub(super) fn new(plan: CapacityPlan, interrupt: &'a Interrupt) -> Result<Self, Failure> {
         let work = std::env::current_dir()
-            .and_then(|directory| Scratch::within(&directory, ".tidegate-bench-capacity-"))
+            .and_then(|directory| DiskFolder::make(&directory, ".tidegate-bench-capacity-"))
             .map_err(|error| Failure::new(Code::Failure, "there are no files here").cause(error))?;
         let scratch = Scratch::new()?;
         let disk = MountedDisk::make(&work, BYTES, interrupt)?;
