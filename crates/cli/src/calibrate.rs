@@ -139,7 +139,9 @@ pub(crate) fn calibrate(
     let failed = |what: &str, error: io::Error| {
         Failure::new(Code::Failure, format!("{}: {what}", folder.display())).cause(error)
     };
-    let free = free_bytes(folder).map_err(|error| failed("cannot be examined", error))?;
+    let free = free_bytes(folder).map_err(|error| {
+        failed("cannot be examined", error).help("name a folder of the file system to measure")
+    })?;
     let file_bytes = (free / 4).min(settings.file_max) / LARGE as u64 * LARGE as u64;
     if settings.file_max < FILE_MIN {
         let message = format!("--size: a file of less than {}", amounts::bytes(FILE_MIN));

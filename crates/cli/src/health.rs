@@ -532,9 +532,21 @@ fn counted(up: usize, all: usize, noun: &str) -> String {
     if up == all { all_of_them } else { format!("{up} of {all_of_them}") }
 }
 
+/// Whether the stage has come over the network. Only there a certificate names its user, and no
+/// name of a Unix user has a colon.
+fn is_elsewhere(stage: &StageStatus) -> bool {
+    stage.user.starts_with("cert:")
+}
+
 fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
     let name = format!("stage {} ({})", stage.id, cut(&on_one_line(&stage.command), COMMAND));
-    if stage.is_disconnected {
+    if stage.is_disconnected && is_elsewhere(stage) {
+        warn(
+            format!("{name} is cut off from the controller, and its programs may go on"),
+            "see whether its host and the link work, and `tidegate run` there; its programs have \
+             their safe share, which no other program gets meanwhile",
+        );
+    } else if stage.is_disconnected {
         warn(
             format!("{name} has lost its supervisor, and its programs may go on"),
             "they have their safe share, which no other program gets meanwhile; to end that, end \
@@ -815,6 +827,9 @@ mod tests {
         let disconnected = StageStatus { is_disconnected: true, ..silent };
         let warned = "stage 7 (tar) has lost its supervisor, and its programs may go on";
         assert_eq!(texts(&disconnected), [warned]);
+        let elsewhere = StageStatus { user: "cert:ann".into(), ..disconnected };
+        let warned = "stage 7 (tar) is cut off from the controller, and its programs may go on";
+        assert_eq!(texts(&elsewhere), [warned]);
     }
 
     #[test]

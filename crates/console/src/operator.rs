@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use tidegate_fabric::default_paths::roots_socket_instead_of;
 use tidegate_fabric::stream::is_departure;
 use tidegate_fabric::unix::MessageLink;
 use tidegate_model::Span;
@@ -111,8 +112,15 @@ fn unreachable_at(socket: &Path, error: io::Error) -> Failure {
     let fail = |message: String| Failure::new(Code::Unreachable, message);
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            fail(format!("no controller listens at {at}"))
-                .help("start one with `tidegate up`, or say where it listens with --socket")
+            let failure = fail(format!("no controller listens at {at}"));
+            match roots_socket_instead_of(socket) {
+                None => failure
+                    .help("start one with `tidegate up`, or say where it listens with --socket"),
+                Some(roots) => failure.help(format!(
+                    "root's controller listens at {}: name it with --socket",
+                    roots.display()
+                )),
+            }
         }
         io::ErrorKind::PermissionDenied => {
             fail(format!("the controller at {at} may not be reached by this user"))

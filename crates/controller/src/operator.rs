@@ -60,7 +60,8 @@ fn refusal(version: u16, is_allowed: bool) -> Option<String> {
     if let Err(mismatch) = VersionMismatch::check(peer, ("controller", VERSION)) {
         return Some(mismatch.to_string());
     }
-    let reason = "only root and the controller's own user may ask or instruct it";
+    let reason = "only root and the controller's own user may ask or instruct it; run the command \
+                  as one of them";
     (!is_allowed).then(|| reason.to_owned())
 }
 

@@ -134,7 +134,7 @@ pub enum PutError {
         found: u64,
     },
     /// The disk is full.
-    #[error("no space is left for the policy store {path}; nothing has changed")]
+    #[error("no space is left for the policy store {path}; nothing has changed: make room first")]
     Full {
         /// The store's file.
         path: PathBuf,

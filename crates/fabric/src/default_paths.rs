@@ -3,7 +3,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The controller's socket: `TIDEGATE_SOCKET`, else `/run/tidegate/controller.sock` for root, else
 /// `tidegate/controller.sock` in `XDG_RUNTIME_DIR` or, without that, in [`default_state`].
@@ -15,6 +15,16 @@ pub fn default_socket() -> PathBuf {
 /// `tidegate` in `XDG_STATE_HOME` or in `~/.local/state`.
 pub fn default_state() -> PathBuf {
     Surroundings::here().state()
+}
+
+/// Where root's controller listens by default.
+const ROOTS_SOCKET: &str = "/run/tidegate/controller.sock";
+
+/// The socket of root's controller, if there is one and a process of another user has tried
+/// another socket. Messages name this socket, because that user probably means this controller.
+pub fn roots_socket_instead_of(tried: &Path) -> Option<&'static Path> {
+    let roots = Path::new(ROOTS_SOCKET);
+    Surroundings::here().means_another(tried, roots).then_some(roots)
 }
 
 /// The properties of the process on which the defaults depend.
@@ -37,10 +47,14 @@ impl<F: Fn(&str) -> Option<OsString>> Surroundings<F> {
             return path.into();
         }
         if self.is_root {
-            return "/run/tidegate/controller.sock".into();
+            return ROOTS_SOCKET.into();
         }
         let runtime = self.absolute("XDG_RUNTIME_DIR").map(|base| base.join("tidegate"));
         runtime.unwrap_or_else(|| self.state()).join("controller.sock")
+    }
+
+    fn means_another(&self, tried: &Path, roots: &Path) -> bool {
+        !self.is_root && tried != roots && roots.exists()
     }
 
     fn state(&self) -> PathBuf {
@@ -70,6 +84,21 @@ mod tests {
         };
         let here = Surroundings { is_root, variable: value };
         [here.socket(), here.state()].map(|path| path.display().to_string())
+    }
+
+    #[test]
+    fn another_user_without_a_controller_may_mean_that_of_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let [roots, own] = ["roots.sock", "own.sock"].map(|name| folder.path().join(name));
+        let means = |is_root: bool, tried: &Path| {
+            let variable = |_: &str| None;
+            Surroundings { is_root, variable }.means_another(tried, &roots)
+        };
+        assert!(!means(false, &own), "there is none");
+        std::fs::write(&roots, "").unwrap();
+        assert!(means(false, &own));
+        assert!(!means(false, &roots), "the user has named it");
+        assert!(!means(true, &own), "root's own default is that one");
     }
 
     #[test]

@@ -222,7 +222,7 @@ impl Driver {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
         let reason = match error.kind() {
             io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
-            _ if is_absent => format!("nothing listens at {}", self.address),
+            _ if is_absent => self.address.absence(),
             _ => error.to_string(),
         };
         match self.address {

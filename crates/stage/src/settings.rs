@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_fabric::default_paths::default_socket;
+use tidegate_fabric::default_paths::{default_socket, roots_socket_instead_of};
 #[cfg(feature = "tls")]
 use tidegate_fabric::stream::Way;
 use tidegate_fabric::unix::MessageLink;
@@ -64,6 +64,23 @@ impl ControllerAddress {
             Self::Socket(path) => MessageLink::connect(path),
             #[cfg(feature = "tls")]
             Self::Remote(way) => way.connect().map(MessageLink::from),
+        }
+    }
+
+    /// The reason why there is no controller if nothing listens at this address.
+    pub(crate) fn absence(&self) -> String {
+        let roots = match self {
+            Self::Socket(path) => roots_socket_instead_of(path),
+            #[cfg(feature = "tls")]
+            Self::Remote(_) => None,
+        };
+        match roots {
+            None => format!("nothing listens at {self}"),
+            Some(roots) => format!(
+                "nothing listens at {self}, but root's controller does at {}, which --socket or \
+                 TIDEGATE_SOCKET names",
+                roots.display()
+            ),
         }
     }
 }

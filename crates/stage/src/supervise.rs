@@ -147,8 +147,8 @@ pub enum RunError {
     Start(OsString, io::Error),
     /// No rules arrived, and the program was not to start without.
     #[error(
-        "not started, because there are no rules for it yet ({0}); start the controller with \
-         `tidegate up` and apply a policy, or leave out --fail-closed"
+        "not started, because there are no rules for it yet ({0}); see that a controller \
+         runs with a policy that admits the program, or leave out --fail-closed"
     )]
     NoRules(String),
     /// The policy's rules are more than a stage can hold, and the program was not to start without.

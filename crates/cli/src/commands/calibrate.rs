@@ -128,12 +128,15 @@ fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint
         iops(rounded(calibration.operations())),
         rounded(calibration.bytes() >> 20),
     );
-    let alone = calibration.alone.p99;
+    let bound = bound_us(calibration.alone.p99);
+    let why = if bound == BOUND_LEAST_US {
+        "the shortest bound that a policy may have".into()
+    } else {
+        format!("a bound of {BOUND_TIMES} times the 99th percentile of requests that are alone")
+    };
     text += &format!(
-        "\nOr found while programs run, with a bound of {BOUND_TIMES} times the 99th percentile of \
-         requests that are alone:\n\n\
-         capacity = \"measured\"\nlatency = \"p99 < {}us\"\n",
-        bound_us(alone),
+        "\nOr found while programs run, with {why}:\n\n\
+         capacity = \"measured\"\nlatency = \"p99 < {bound}us\"\n",
     );
     text
 }
@@ -142,9 +145,12 @@ fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint
 /// requests that are alone.
 const BOUND_TIMES: u64 = 6;
 
-/// The bound in microseconds, with two digits, rounded up.
+/// The shortest bound that a policy may have, in microseconds. A test compares it with the policy.
+const BOUND_LEAST_US: u64 = 200;
+
+/// The bound in microseconds, with two digits, rounded up, and long enough for a policy.
 fn bound_us(alone: Span) -> u64 {
-    let bound = alone.0.saturating_mul(BOUND_TIMES).div_ceil(1_000).max(1);
+    let bound = alone.0.saturating_mul(BOUND_TIMES).div_ceil(1_000).max(BOUND_LEAST_US);
     let digits = bound.checked_ilog10().unwrap_or(0);
     bound.next_multiple_of(10u64.pow(digits.saturating_sub(1)))
 }
@@ -167,6 +173,8 @@ fn rounded(number: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_model::Policy;
+
     use super::*;
 
     #[test]
@@ -179,7 +187,20 @@ mod tests {
 
     #[test]
     fn a_bound_of_latency_has_two_digits_and_is_never_less_than_six_times() {
-        assert_eq!([0, 1, 150_000, 1_000_000].map(|ns| bound_us(Span(ns))), [1, 1, 900, 6_000]);
+        assert_eq!([0, 1, 150_000, 1_000_000].map(|ns| bound_us(Span(ns))), [200, 200, 900, 6_000]);
         assert_eq!([170_000, 2_151_000].map(|ns| bound_us(Span(ns))), [1_100, 13_000]);
+    }
+
+    #[test]
+    fn a_policy_takes_the_shortest_bound_and_no_shorter_one() {
+        let policy = |bound_us: u64| {
+            Policy::parse(&format!(
+                r#"resource = [{{ name = "disk", path = "/srv/**", capacity = "measured",
+                                latency = "p99 < {bound_us}us" }}]
+                   tenant = [{{ name = "oltp" }}]"#
+            ))
+        };
+        policy(bound_us(Span(0))).unwrap();
+        policy(BOUND_LEAST_US - 1).unwrap_err();
     }
 }

@@ -47,18 +47,19 @@ impl Promise<'_> {
         levels([self.status.limit_bytes_per_second, self.status.limit_operations_per_second])
     }
 
-    /// Its service in the last period, in the units that are promised; of an empty promise in
-    /// operations, which each kind of gate counts.
+    /// Its service in the last period, in the units that are promised; of an empty promise in those
+    /// of the resource's capacity, else in operations, which each kind of gate counts.
     pub(crate) fn measured(self) -> String {
-        let status = self.status;
+        let (status, resource) = (self.status, self.resource);
         let limits = [status.limit_bytes_per_second, status.limit_operations_per_second];
-        let promised = self.reservation().into_iter().zip(limits).map(|(one, other)| one.or(other));
+        let [bytes, operations] = self.reservation();
+        let promised = [bytes.or(limits[0]), operations.or(limits[1])];
+        let capacity =
+            [resource.capacity_bytes_per_second, resource.capacity_operations_per_second];
+        let counted = [promised, capacity].into_iter().find(|pair| *pair != [None, None]);
+        let counted = counted.unwrap_or([None, Some(0)]);
         let mut had = self.had();
-        if promised.clone().any(|it| it.is_some()) {
-            had.iter_mut().zip(promised).for_each(|(had, it)| *had = had.filter(|_| it.is_some()));
-        } else {
-            had[0] = None;
-        }
+        had.iter_mut().zip(counted).for_each(|(had, it)| *had = had.filter(|_| it.is_some()));
         levels(had)
     }
 
@@ -72,17 +73,22 @@ impl Promise<'_> {
 
     pub(crate) fn met(self) -> Met {
         let (reservation, had) = (self.reservation(), self.had());
-        let mut pairs = reservation.into_iter().zip(had);
+        let pairs = UNITS.into_iter().zip(reservation.into_iter().zip(had));
+        let short = pairs.filter(|(_, (promised, had))| is_short(*promised, *had));
+        let short: Vec<Unit> = short.map(|(unit, _)| unit).collect();
         let is_promised = reservation.iter().any(|level| level.is_some_and(|it| it > 0));
         let is_idle = had.iter().all(|had| had.unwrap_or(0) == 0);
         match (is_promised, self.status.is_met) {
             (true, false) => Met::No,
             _ if is_idle => Met::Idle,
             (false, _) => Met::Nothing,
-            (true, true) if pairs.any(|(promised, had)| is_short(promised, had)) => {
-                self.held_in().map_or(Met::BoundElsewhere, Met::BoundIn)
-            }
-            (true, true) => Met::Yes,
+            (true, true) if short.is_empty() => Met::Yes,
+            // The bucket of the short unit can have held single requests only: if it held the
+            // tenant below its reservation, the promise would not be met.
+            (true, true) => self
+                .held_in()
+                .filter(|unit| !short.contains(unit))
+                .map_or(Met::BoundElsewhere, Met::BoundIn),
         }
     }
 
@@ -174,6 +180,7 @@ mod tests {
             (promise(100, 40, true), Met::BoundElsewhere),
             (in_both(100, "turn"), Met::BoundElsewhere),
             (in_both(100, "operations_share"), Met::BoundIn(Unit::Operations)),
+            (in_both(100, "bytes_share"), Met::BoundElsewhere),
             (promise(100, 99, true), Met::Yes),
             (promise(0, 40, true), Met::Nothing),
         ];
@@ -182,6 +189,24 @@ mod tests {
             let promise = Promise { resource: &resource, status: &status, is_group: false };
             assert_eq!(promise.met(), met, "{status:?}");
         }
+    }
+
+    #[test]
+    fn service_has_the_units_of_the_promise_or_else_of_the_capacity() {
+        let measured = |reserved: u64, capacity: Pair| {
+            let [capacity_bytes_per_second, capacity_operations_per_second] = capacity;
+            let resource = ResourceStatus {
+                capacity_bytes_per_second,
+                capacity_operations_per_second,
+                ..ResourceStatus::default()
+            };
+            let status = promise(reserved, 40, true);
+            Promise { resource: &resource, status: &status, is_group: false }.measured()
+        };
+        assert_eq!(measured(100, [Some(1 << 30), None]), "40 iops");
+        assert_eq!(measured(0, [Some(1 << 30), None]), "40 MiB/s");
+        assert_eq!(measured(0, [Some(1 << 30), Some(100)]), "40 MiB/s, 40 iops");
+        assert_eq!(measured(0, [None, None]), "40 iops");
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl StageCase<'_> {
     fn limit(&self, unit: Unit) -> (String, String) {
         let Some(limit) = self.active.policy.tenants[self.index].limit.get(unit) else {
             let why = "it had a limit until the policy was changed".into();
-            return (why, "nothing has to: the policy in force has no limit for it".into());
+            return (why, "nothing has to change: the policy in force has no limit for it".into());
         };
         let (mean, limit_text) = (self.mean(unit), amounts::rate(unit, limit));
         let had = self.had(unit).max(mean);
@@ -172,7 +172,10 @@ impl StageCase<'_> {
         if policy.budget.get(unit).is_none() {
             let name = unit.name();
             let why = format!("its share of {name} held it until the policy was changed");
-            return (why, format!("nothing has to: the policy in force has no budget in {name}"));
+            return (
+                why,
+                format!("nothing has to change: the policy in force has no budget in {name}"),
+            );
         }
         let own = match tenant.reservation.get(unit) {
             Some(_) => "a larger reservation or weight",
@@ -226,7 +229,7 @@ fn added_gates(policy: &Policy, index: usize) -> (String, String) {
     let named: Vec<String> = named.collect();
     if named.is_empty() {
         let why = "its channels had gates until the policy was changed".into();
-        return (why, "nothing has to: the policy in force has none for them".into());
+        return (why, "nothing has to change: the policy in force has none for them".into());
     }
     let why = format!("gates that the policy adds to its channels: {}", listed(&named));
     let mut channels = policy.channels.iter().filter(|channel| channel.tenant == id);

@@ -59,7 +59,7 @@ const NEGLIGIBLE_NS: u64 = 10_000;
 pub(crate) fn remedy(waited_ns: u64, requests: u64, help: String) -> String {
     match waited_ns.checked_div(requests) {
         Some(mean) if mean < NEGLIGIBLE_NS => {
-            format!("nothing has to: that is {} for each request", amounts::span(mean))
+            format!("nothing has to change: that is {} for each request", amounts::span(mean))
         }
         _ => help,
     }
@@ -324,7 +324,7 @@ impl Case<'_> {
         }
         let Some(limit) = *limit else {
             let why = "it had a limit until the policy was changed".into();
-            return (why, "nothing has to: the policy in force has no limit for it".into());
+            return (why, "nothing has to change: the policy in force has no limit for it".into());
         };
         let limit_text = amounts::iops(limit);
         if permille(got, limit) >= USED_UP_PERMILLE {

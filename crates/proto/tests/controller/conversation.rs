@@ -388,8 +388,8 @@ fn a_wait_at_a_stage_is_explained_by_the_gate_that_held_it() {
     let before = there.waits.total_ns();
     world.run(Span(5_000 * MS));
     let (gates, why) = held(&world, "oltp");
-    let expected = "its share of bytes held it until the policy was changed; nothing has to: the \
-                    policy in force has no budget in bytes";
+    let expected = "its share of bytes held it until the policy was changed; nothing has to \
+                    change: the policy in force has no budget in bytes";
     assert_eq!((gates, &*why), (vec![StageGate::BytesShare], expected));
     let delays = world.controller.delays(world.now, "backup").unwrap();
     assert!(delays.stages[0].waits.total_ns() > before);

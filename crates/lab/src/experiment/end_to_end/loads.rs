@@ -122,9 +122,13 @@ impl RunningLoad {
                 let text = fs::read_to_string(&*log).unwrap_or_default();
                 let amounts = of_fio(&text, LOG_INTERVAL_MS);
                 if amounts.is_empty() {
-                    let what =
-                        format!("fio of {} left no account: {}", load.name(), child.last_words());
-                    return Err(Failure::new(Code::Failure, what));
+                    let what = match child.last_words() {
+                        words if words.is_empty() => "it wrote nothing".into(),
+                        words => words,
+                    };
+                    let what = format!("fio of {} has no log of its requests: {what}", load.name());
+                    let help = "see whether other programs have the processors, and run it again";
+                    return Err(Failure::new(Code::Failure, what).help(help));
                 }
                 Ok(series(amounts, p99_of_fio(report), false))
             }

@@ -171,7 +171,7 @@ fn delays_cover_the_time_in_which_there_was_demand() {
 #[test]
 fn a_wait_that_no_client_notices_needs_no_remedy() {
     let help = || String::from("raise the limit");
-    let short = "nothing has to: that is 505 ns for each request";
+    let short = "nothing has to change: that is 505 ns for each request";
     assert_eq!(remedy(50_500, 100, help()), short);
     assert_eq!(remedy(100 * NEGLIGIBLE_NS, 100, help()), help());
     assert_eq!(remedy(0, 0, help()), help());
