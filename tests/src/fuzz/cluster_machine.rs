@@ -1,7 +1,6 @@
 //! The cluster's machine among nodes that are honest, one that lies, and links that lose, double
 //! and swap messages: no token is created, and nothing is sent on a connection that is over.
 
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use tidegate_model::{PeriodNumber, Policy, Span, TenantIndex};
@@ -22,7 +21,6 @@ const NODES: u16 = 3;
 const HONEST: u16 = 2;
 const LIAR: u16 = HONEST;
 
-const PERIOD: u64 = 100 * MS;
 const POLICY: &str = "period = \"100ms\"\nredistribute = \"20ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"400 iops\" },\n\
               { name = \"silver\", reservation = \"300 iops\", limit = \"400 iops\" },\n\
@@ -37,8 +35,8 @@ pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let mut testbed = ClusterTestbed::new(POLICY, 1_000, NODES);
     testbed.is_watched = false;
-    let (counts, began_in) = Default::default();
-    let mut world = ClusterWorld { testbed, counts, began_in, has_controller: true };
+    let counts = TokenCounts::default();
+    let mut world = ClusterWorld { testbed, counts, has_controller: true };
     while !tape.is_over() {
         world.step(&mut tape);
         world.nothing_is_given_twice();
@@ -48,9 +46,6 @@ pub fn run(bytes: &[u8]) {
 struct ClusterWorld {
     testbed: ClusterTestbed,
     counts: TokenCounts,
-    /// The periods in which a run of the controller began. It cannot know of a process that ended
-    /// in it what that had used.
-    began_in: BTreeSet<u64>,
     has_controller: bool,
 }
 
@@ -81,7 +76,6 @@ impl ClusterWorld {
     }
 
     fn replace_controller(&mut self, is_back: bool) {
-        self.began_in.insert(self.testbed.now().0 / PERIOD);
         self.has_controller = is_back;
         self.testbed.befall(Fault::ControllerDies);
         if is_back {
@@ -150,7 +144,6 @@ impl ClusterWorld {
     fn nothing_is_given_twice(&mut self) {
         let nodes = self.testbed.statuses();
         self.counts.note(&nodes[..usize::from(HONEST)]);
-        self.counts.forget_dead(&self.began_in);
         let limits = self.counts.check_limits(&PROMISED, 0);
         let result = limits.and_then(|()| self.counts.check_reservations(&PROMISED, 0));
         result.unwrap_or_else(|what| panic!("at {}: {what}", self.testbed.now()));

@@ -91,8 +91,6 @@ struct Held {
     /// While the period runs there, up to what count it may be served.
     allowed: Option<u64>,
     is_over: bool,
-    /// Its process has died.
-    is_dead: bool,
     /// Whether its lease was over at some time of the period: the policy's fallback held then, and
     /// not a count of the controller, which has given the node's tokens to others by then.
     is_abandoned: bool,
@@ -115,7 +113,6 @@ impl TokenCounts {
         for ((period, name, node, incarnation), held) in &mut self.held {
             let (last, status) = &nodes[*node];
             let status = status.as_ref().filter(|_| last == incarnation);
-            held.is_dead |= status.is_none();
             let is_over = status.is_none_or(|status| status.period != *period);
             if !is_over || core::mem::replace(&mut held.is_over, true) {
                 continue;
@@ -146,11 +143,6 @@ impl TokenCounts {
         }
         let last = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);
         self.held = self.held.split_off(&(last.saturating_sub(4), String::new(), 0, 0));
-    }
-
-    /// Forgets processes that died in these periods.
-    pub fn forget_dead(&mut self, periods: &BTreeSet<u64>) {
-        self.held.retain(|(period, ..), held| !held.is_dead || !periods.contains(period));
     }
 
     fn held(&self, period: u64, tenant: &str) -> impl Iterator<Item = &Held> {
