@@ -229,6 +229,8 @@ class StageTest(unittest.TestCase):
             (lambda: tidegate.Stage(b"web"), TypeError, "tenant must be str or None, not bytes"),
             (lambda: tidegate.Stage("a\0b"), ValueError, "tenant must not have a zero byte"),
             (lambda: tidegate.Stage(timeout="1"), TypeError, "timeout must be a number or None"),
+            (lambda: tidegate.Stage(timeout=-1), ValueError, "timeout must be at least 0 s"),
+            (lambda: tidegate.Stage(timeout=float("nan")), ValueError, "timeout must be at least"),
         ]:
             self.assertRaisesRegex(error, words, call)
         for copied in [copy.copy, copy.deepcopy, pickle.dumps]:

@@ -224,6 +224,9 @@ class Stage:
         self._files: weakref.WeakSet[Any] = weakref.WeakSet()
         if timeout is not None and not isinstance(timeout, (int, float)):
             raise wrong_type("timeout", "a number or None", timeout)
+        # Also of a value that is no number, which no time is beyond.
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must be at least 0 s, not {timeout}")
         words = {
             "tenant": tenant,
             "socket": None if socket is None else os.fspath(socket),

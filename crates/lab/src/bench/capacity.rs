@@ -20,7 +20,7 @@
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
-use tidegate_model::{Span, Time};
+use tidegate_model::{Span, Time, amounts};
 
 use super::Row;
 use super::sample::Median;
@@ -181,7 +181,7 @@ impl CapacityCourse {
             before.depth,
             after.iops,
             after.depth,
-            self.bound,
+            amounts::span(self.bound.0),
         ));
         // Where the largest depth is within the bound, no budget is too large; it may be too small.
         let is_filled = before.depth.max(after.depth) < DEPTHS[DEPTHS.len() - 1];

@@ -22,6 +22,7 @@ use std::io::IsTerminal;
 
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
+use tidegate_model::amounts;
 
 use super::sample::Median;
 use super::window::WindowPlan;
@@ -165,7 +166,7 @@ impl HostsComparison {
             let [least, _, most] = bounds(counted).ok_or_else(no_period)?;
             Ok(if is_least { least } else { most })
         };
-        let of = share(percent);
+        let of = amounts::bandwidth(share(percent).0);
         let row = match is_least {
             true => {
                 let case = format!("{}, {of} reserved: in a period, least", one.name);
