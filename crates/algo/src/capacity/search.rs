@@ -106,9 +106,6 @@ const REST_MAX: u32 = 6;
 /// The pressure of a rest.
 const RESTING: f64 = 0.985;
 
-/// The most that is taken back, but for a larger last step.
-const BACK_MAX: f64 = 1.05;
-
 /// Steps in a row after which a limit is not where it was: from then on they may double, and the
 /// next rest is the shortest.
 const TRIED: u32 = 5;
@@ -413,7 +410,7 @@ impl BudgetSearch {
         if self.slow > 1 {
             // A pause lowers the sum of one interval, or that of two by a part.
             self.correct(sample, 1.0 / served.max(self.last), served);
-        } else if has_stepped && sample.p99.0 > self.bound.0 / 2 {
+        } else if has_stepped && is_over {
             self.step_back(sample, served);
         } else if !is_over && sample.is_held {
             let step = FOLLOW * (1.0 / served - 1.0);
@@ -423,10 +420,9 @@ impl BudgetSearch {
         self.pressure = 1.0 + missing.clamp(PRESSURE_MIN - 1.0, STEP_MAX);
     }
 
-    /// Takes back at least the last step, and what the device did not complete, and rests.
+    /// Takes the last step back, and rests.
     fn step_back(&mut self, sample: &DeviceSample, served: f64) {
-        let least = 1.0 + self.step;
-        self.correct(sample, (1.0 / served).clamp(least, least.max(BACK_MAX)), served);
+        self.correct(sample, 1.0 + self.step, served);
         self.patience = (self.patience * 2).clamp(REST_MIN, REST_MAX);
         self.rest = self.patience;
     }
