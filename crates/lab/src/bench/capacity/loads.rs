@@ -11,6 +11,8 @@ use crate::experiment::fio::{FioJob, FioOutput};
 pub(super) const SIZE_MIB: u64 = 512;
 /// Requests outstanding: fio alone at each of them, and Tidegate's tenant at the last.
 pub(super) const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The least bound of latency.
+const LEAST_BOUND: Span = Span(5 * Span::MILLISECOND.0);
 /// fio's time before what it measures.
 const RAMP: Span = Span(300 * Span::MILLISECOND.0);
 
@@ -33,12 +35,15 @@ impl CapacityLoad {
     }
 
     /// The bound of latency for this load, as many times the 99th percentile at depth 1 as the
-    /// documentation recommends: more where times vary, as those of writes do.
-    pub(super) const fn bound(self, alone: Span) -> Span {
-        match self {
-            Self::Reads => Span(6 * alone.0),
-            Self::Mixed => Span(10 * alone.0),
-        }
+    /// documentation recommends: more where times vary, as those of writes do. It is five
+    /// milliseconds at least: within less, the wait of 64 threads for two processors decides, and
+    /// not the device.
+    pub(super) fn bound(self, alone: Span) -> Span {
+        let times = match self {
+            Self::Reads => 6,
+            Self::Mixed => 10,
+        };
+        Span(times * alone.0).max(LEAST_BOUND)
     }
 
     /// fio's arguments: `depth` threads that wait for their system calls, as most programs do.
@@ -151,6 +156,14 @@ mod tests {
         assert_eq!(AloneRun::parse(&text(5, 900), 4), None);
         assert_eq!(AloneRun::parse(&text(0, 0), 4), None);
         assert_eq!(AloneRun::parse("", 4), None);
+    }
+
+    #[test]
+    fn a_bound_is_no_wait_for_a_processor() {
+        let milliseconds = |count| Span(count * Span::MILLISECOND.0);
+        let bounds = |alone| CapacityLoad::ALL.map(|load| load.bound(alone));
+        assert_eq!(bounds(Span(300_000)), [LEAST_BOUND; 2]);
+        assert_eq!(bounds(milliseconds(2)), [milliseconds(12), milliseconds(20)]);
     }
 
     #[test]
