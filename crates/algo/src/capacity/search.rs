@@ -34,12 +34,11 @@
 //!
 //! Some devices have no queue that grows little by little. A provider limits a volume to so many
 //! requests in a second, and those beyond wait for the next slice of time. There a step beyond the
-//! limit makes some requests take longer than half of the bound at once. So this step is taken
-//! back, and more, as far as the device did not complete what it was given. A *rest* of two
-//! intervals slightly below the limit follows. Each failure in a row doubles the rest, up to
-//! [`REST_MAX`]: each second has so few requests beyond the limit that its 99th percentile does not
-//! show them. After a rest steps are small. Only if [`TRIED`] of them in a row lead to no long
-//! times do they double, and a device that became faster is found.
+//! limit makes some requests take longer than the bound at once. So this step is taken back, and a
+//! *rest* of two intervals slightly below the budget follows. Each failure in a row doubles the
+//! rest, up to [`REST_MAX`]: each second has so few requests beyond the limit that its 99th
+//! percentile does not show them. After a rest steps are small. Only if [`TRIED`] of them in a row
+//! lead to no long times do they double, and a device that became faster is found.
 //!
 //! Where requests take longer than the bound for two intervals in a row, the costs move all the way
 //! at once. The larger sum of the two intervals counts, so a pause within an interval costs
@@ -99,7 +98,7 @@ const STEP_MAX: f64 = 0.125;
 const STEP_MIN: f64 = 0.004;
 
 /// Intervals of a rest after a step that was taken back, at first and at most: a device that doubles
-/// is found within five seconds of intervals of 200 ms. Chosen by trials, as the next three.
+/// is found within five seconds of intervals of 200 ms. Chosen by trials, as the next two.
 const REST_MIN: u32 = 2;
 const REST_MAX: u32 = 6;
 
