@@ -97,8 +97,8 @@ const STEP_MAX: f64 = 0.125;
 /// The smallest step: tiny bounds must not stop the search.
 const STEP_MIN: f64 = 0.004;
 
-/// Intervals of a rest after a step that was taken back, at first and at most: a device that doubles
-/// is found within five seconds of intervals of 200 ms. Chosen by trials, as the next two.
+/// Intervals of a rest after a step that was taken back, at first and at most: a device that
+/// doubles is found within five seconds of intervals of 200 ms. Chosen by trials, as the next two.
 const REST_MIN: u32 = 2;
 const REST_MAX: u32 = 6;
 

@@ -9,13 +9,13 @@
 //!   waited all the time, its demand is unbounded, and max-min sharing gives it the largest share
 //!   that is fair.
 //! - A stage that held some back for a moment, or used just its rate, has shown that it wants
-//!   more, and also that it does not want everything. One that used more than its rate without a
-//!   wait had tokens left, and wanted no more than it used. Its demand is twice of what it had, and what
+//!   more, and also that it does not want everything. Its demand is twice of what it had, and what
 //!   waits at its gate. If that is too little, all of its requests wait in the next cycle, or it
 //!   demands twice as much again. Without this bound, a tenant with a great weight had the whole
 //!   budget for each moment in which it waited, and the others had nothing.
-//! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
-//!   so that growth meets a little headroom instead of a wall and the next report can show it.
+//! - Any other stage served all requests, also one that used more than its rate without a wait: it
+//!   had tokens left. Its demand is the amount that it served, plus headroom, so that growth meets
+//!   a little headroom instead of a wall and the next report can show it.
 //! - The busiest cycle of the last two intervals counts, so a demand that fluctuates by less than
 //!   an eighth keeps its share. Where the last interval was quieter by more than that, the demand
 //!   has fallen, and that interval alone counts: a tenant that stops has given everything back

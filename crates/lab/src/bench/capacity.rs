@@ -2,10 +2,11 @@
 //!
 //! fio reads, or reads and writes, 4 KiB at random on a file, past the page cache. First it runs
 //! alone at several depths. Its 99th percentile at depth 1, times the factor that the
-//! documentation recommends, is the bound of latency, or five milliseconds if that is more. The most that fio alone has within that bound
-//! is what the budget is compared with. Then fio runs at the largest depth under a policy with a
-//! measured capacity and this bound. At last it runs alone once more: where the two runs alone
-//! differ by more than the budget may be off, there is no verdict. Promises:
+//! documentation recommends, is the bound of latency, or five milliseconds if that is more. The
+//! most that fio alone has within that bound is what the budget is compared with. Then fio runs at
+//! the largest depth under a policy with a measured capacity and this bound. At last it runs alone
+//! once more: where the two runs alone differ by more than the budget may be off, there is no
+//! verdict. Promises:
 //!
 //! - The budget, once the search has had its time, is within 5 % of what fio alone has.
 //! - In 95 % of seconds the 99th percentile of requests behind the gate is within the bound.
