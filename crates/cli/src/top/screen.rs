@@ -149,12 +149,18 @@ fn watch_until_quit(
     let mut due = clock.now().after(options.interval);
     let mut polls = 1;
     loop {
-        screen.terminal.draw(|frame| view.draw(frame)).map_err(unusable)?;
+        if let Err(error) = screen.terminal.draw(|frame| view.draw(frame)) {
+            return lost(error);
+        }
         match signal.load(Ordering::Relaxed) {
             0 => {}
             code => return Ok(ExitCode::from(code)),
         }
-        match screen.wait(due.since(clock.now()).min(NOTICE)).map_err(unusable)? {
+        let event = match screen.wait(due.since(clock.now()).min(NOTICE)) {
+            Ok(event) => event,
+            Err(error) => return lost(error),
+        };
+        match event {
             TerminalEvent::Nothing => {}
             TerminalEvent::Event(event) if handle(&event, view) => return Ok(ExitCode::SUCCESS),
             TerminalEvent::Event(_) => {}
@@ -169,6 +175,15 @@ fn watch_until_quit(
             // A look that took long is not made up for by several at once.
             due = due.after(options.interval).max(clock.now());
         }
+    }
+}
+
+/// The end of a screen that cannot be used any more. A terminal that has gone refuses what is
+/// drawn, maybe before its signal is noticed.
+fn lost(error: io::Error) -> Result<ExitCode, Failure> {
+    match Errno::from_io_error(&error) {
+        Some(Errno::IO) => Ok(ExitCode::from(HANG_UP)),
+        _ => Err(unusable(error)),
     }
 }
 
