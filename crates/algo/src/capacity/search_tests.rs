@@ -52,7 +52,7 @@ const WRITES: DeviceModel = DeviceModel {
     write: (1200e3, 0.0),
     jitter: 0.3,
     bound: 10,
-    limit: None,
+    ..SINGLE
 };
 
 /// A device whose requests take their bytes' time.
@@ -62,7 +62,7 @@ const BANDWIDTH: DeviceModel = DeviceModel {
     write: (20e3, 7.0),
     jitter: 0.2,
     bound: 10,
-    limit: None,
+    ..SINGLE
 };
 
 /// A volume of 3,000 requests per second: quick below its limit, and slow above it at once.

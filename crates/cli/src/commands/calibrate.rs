@@ -12,6 +12,7 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 use tidegate_model::Span;
+use tidegate_model::policy::Resource;
 
 use crate::calibrate::{Calibration, CalibrationSettings, Reached, calibrate};
 
@@ -145,8 +146,8 @@ fn render(calibration: &Calibration, settings: CalibrationSettings, paint: Paint
 /// requests that are alone.
 const BOUND_TIMES: u64 = 6;
 
-/// The shortest bound that a policy may have, in microseconds. A test compares it with the policy.
-const BOUND_LEAST_US: u64 = 200;
+/// The shortest bound that a policy may have, in microseconds.
+const BOUND_LEAST_US: u64 = Resource::LATENCY_MIN.0.div_ceil(Span::MICROSECOND.0);
 
 /// The bound in microseconds, with two digits, rounded up, and long enough for a policy.
 fn bound_us(alone: Span) -> u64 {

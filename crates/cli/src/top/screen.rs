@@ -135,7 +135,7 @@ pub(super) fn run(options: &Options, mut watch: ControllerWatch) -> Result<ExitC
     show(&mut view, Ok(first));
     let signal = listen().map_err(unusable)?;
     let mut screen = Screen::open().map_err(unusable)?;
-    watch_until_quit(options, &mut watch, &mut view, &mut screen, &signal)
+    watch_until_quit(options, &mut watch, &mut view, &mut screen, &signal).or_else(lost)
 }
 
 fn watch_until_quit(
@@ -144,23 +144,17 @@ fn watch_until_quit(
     view: &mut View,
     screen: &mut Screen,
     signal: &AtomicU8,
-) -> Result<ExitCode, Failure> {
+) -> io::Result<ExitCode> {
     let clock = Clock::start();
     let mut due = clock.now().after(options.interval);
     let mut polls = 1;
     loop {
-        if let Err(error) = screen.terminal.draw(|frame| view.draw(frame)) {
-            return lost(error);
-        }
+        screen.terminal.draw(|frame| view.draw(frame))?;
         match signal.load(Ordering::Relaxed) {
             0 => {}
             code => return Ok(ExitCode::from(code)),
         }
-        let event = match screen.wait(due.since(clock.now()).min(NOTICE)) {
-            Ok(event) => event,
-            Err(error) => return lost(error),
-        };
-        match event {
+        match screen.wait(due.since(clock.now()).min(NOTICE))? {
             TerminalEvent::Nothing => {}
             TerminalEvent::Event(event) if handle(&event, view) => return Ok(ExitCode::SUCCESS),
             TerminalEvent::Event(_) => {}

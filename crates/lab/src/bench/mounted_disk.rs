@@ -1,15 +1,13 @@
 //! A disk of a benchmark: a file system on a loop device, so that its read-ahead, its scheduler and
 //! its limits are the benchmark's own.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::experiment::disk::Disk;
 use crate::experiment::loop_device::LoopDevice;
 use crate::experiment::mount_point::{self, MountPoint};
-use crate::experiment::remains::{self, RunLock};
+use crate::experiment::remains::RunFolder;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -20,40 +18,19 @@ const READ_AHEAD_KIB: &str = "128";
 /// The file behind the device, in its folder.
 const FILE: &str = "disk";
 
-/// A folder for the file and the mount of a disk. Dropping it removes it.
-pub(super) struct DiskFolder {
-    path: PathBuf,
-    _lock: RunLock,
-}
-
-impl DiskFolder {
-    /// A new folder in `parent`, which only we can read. Disks and folders there of runs of this
-    /// bench that were killed are removed first: a gigabyte each.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub(super) fn make(parent: &Path, prefix: &str) -> io::Result<Self> {
-        for (path, lock) in remains::remains(parent, prefix) {
-            // Dropped in this order: mounts, devices, the folder.
-            let folder = Self { path, _lock: lock };
-            for device in LoopDevice::all_on(&folder.path.join(FILE)) {
-                drop(MountPoint::all_of(device.path()));
-            }
+/// A new folder in `parent` for the file and the mount of a disk, which only we can read. Disks and
+/// folders there of runs of this bench that were killed are removed first: a gigabyte each.
+///
+/// # Errors
+/// If it cannot be made.
+pub(super) fn disk_folder(parent: &Path, prefix: &str) -> io::Result<RunFolder> {
+    for folder in RunFolder::remains(parent, prefix) {
+        // Dropped in this order: mounts, devices, the folder.
+        for device in LoopDevice::all_on(&folder.path().join(FILE)) {
+            drop(MountPoint::all_of(device.path()));
         }
-        let path = parent.join(remains::run_name(prefix));
-        DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self { _lock: RunLock::new(&path)?, path })
     }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for DiskFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
+    RunFolder::make(parent, prefix, 0o700)
 }
 
 /// A mounted file system. Dropping it unmounts it, and then detaches the device.
@@ -69,7 +46,7 @@ impl MountedDisk {
     /// # Errors
     /// If we are not root, the kernel has no loop device to give, or the user ends the command.
     pub(super) fn make(
-        work: &DiskFolder,
+        work: &RunFolder,
         bytes: u64,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
@@ -105,15 +82,18 @@ impl MountedDisk {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::experiment::child;
+    use crate::experiment::remains;
 
     const PREFIX: &str = ".tidegate-bench-test-";
 
     #[test]
     fn the_next_bench_removes_the_disk_of_one_that_was_killed() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = DiskFolder::make(parent.path(), PREFIX).unwrap();
+        let folder = disk_folder(parent.path(), PREFIX).unwrap();
         assert!(remains::remains(parent.path(), PREFIX).is_empty(), "this run goes on");
         let is_root = rustix::process::geteuid().is_root() && child::is_there("mkfs.ext4");
         let disk =
@@ -122,10 +102,10 @@ mod tests {
             eprintln!("SKIPPED in part: only root has loop devices");
         }
         // The kernel ends the lock of a process that is killed, and nothing else.
-        folder._lock.end().unwrap();
+        folder.end_lock().unwrap();
         let path = parent.path().join(format!("{PREFIX}1"));
         fs::rename(folder.path(), &path).unwrap();
-        let next = DiskFolder::make(parent.path(), PREFIX).unwrap();
+        let next = disk_folder(parent.path(), PREFIX).unwrap();
         assert!(!path.exists() && next.path().exists());
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(&*parent.path().to_string_lossy()), "{mounts}");

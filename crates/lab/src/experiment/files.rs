@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::plan::{JOBS, MIB, REGION};
-use super::remains::{self, RunLock};
+use super::remains::RunFolder;
 use super::scratch;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -59,8 +59,7 @@ impl FileLayout {
 /// The files of each tenant, in a directory of their own. Dropping them removes all of it.
 #[derive(Debug)]
 pub(crate) struct Files {
-    directory: PathBuf,
-    _lock: RunLock,
+    folder: RunFolder,
 }
 
 /// The beginning of the names of such directories.
@@ -85,12 +84,10 @@ impl Files {
                 .cause(error)
                 .help(scratch::remedy(needed, OPTION))
         };
-        let directory = parent.join(remains::run_name(PREFIX));
-        fs::create_dir(&directory).map_err(fail)?;
-        let files = Self { _lock: RunLock::new(&directory).map_err(fail)?, directory };
+        let files = Self { folder: RunFolder::make(parent, PREFIX, 0o777).map_err(fail)? };
         let mut noise = Noise::new();
         for (path, bytes) in names.iter().flat_map(|name| layout.files(&files.path(name))) {
-            let directory = path.parent().unwrap_or(&files.directory);
+            let directory = path.parent().unwrap_or(files.folder.path());
             fs::create_dir_all(directory).map_err(fail)?;
             let mut file = File::create_new(&path).map_err(fail)?;
             let mut left = bytes;
@@ -107,23 +104,12 @@ impl Files {
 
     /// Removes the files of runs that were killed, and returns their directories.
     pub(crate) fn remove_remains(parent: &Path) -> Vec<PathBuf> {
-        let removed = remains::remains(parent, PREFIX).into_iter().map(|(directory, lock)| {
-            drop(Self { directory: directory.clone(), _lock: lock });
-            directory
-        });
-        removed.collect()
+        RunFolder::remains(parent, PREFIX).map(|folder| folder.path().to_owned()).collect()
     }
 
     /// The file, or the directory of shards, of the tenant with this name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // If another process has removed the files already, nothing is left to do.
-        let _ = fs::remove_dir_all(&self.directory);
+        self.folder.path().join(name)
     }
 }
 
@@ -199,7 +185,7 @@ mod tests {
         assert!(missing.unwrap_err().to_string().contains("cannot write test files"));
         let write = || Files::write(parent.path(), &["a"], one, &Interrupt::default()).unwrap();
         let files = write();
-        let directory = files.directory.clone();
+        let directory = files.folder.path().to_owned();
         assert!(Files::remove_remains(parent.path()).is_empty(), "this run goes on");
         drop(files);
         assert!(!directory.exists());

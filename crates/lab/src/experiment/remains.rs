@@ -5,9 +5,9 @@
 //! the locks with the process. The next run removes those that have a name of ours, belong to its
 //! user and are not locked.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A lock on a file or directory of this run.
@@ -38,6 +38,47 @@ impl RunLock {
 impl Drop for RunLock {
     fn drop(&mut self) {
         let _ = self.file.unlock();
+    }
+}
+
+/// A directory of this run. Dropping it removes it with all that is in it.
+#[derive(Debug)]
+pub(crate) struct RunFolder {
+    path: PathBuf,
+    _lock: RunLock,
+}
+
+impl RunFolder {
+    /// A new directory in `parent` with these permissions.
+    ///
+    /// # Errors
+    /// If it cannot be made or locked.
+    pub(crate) fn make(parent: &Path, prefix: &str, mode: u32) -> io::Result<Self> {
+        let path = parent.join(run_name(prefix));
+        DirBuilder::new().mode(mode).create(&path)?;
+        Ok(Self { _lock: RunLock::new(&path)?, path })
+    }
+
+    /// The directories in `parent` of runs that were killed.
+    pub(crate) fn remains(parent: &Path, prefix: &str) -> impl Iterator<Item = Self> {
+        remains(parent, prefix).into_iter().map(|(path, lock)| Self { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends its lock, as the kernel does when the process is killed.
+    #[cfg(test)]
+    pub(crate) fn end_lock(&self) -> io::Result<()> {
+        self._lock.end()
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // If another process has removed it already, nothing is left to do.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -130,6 +130,9 @@ impl Resource {
     pub const MEASURED_START: Levels =
         Levels { bandwidth: Some(Rate(1 << 30)), operations: Some(Iops(100_000)) };
 
+    /// The least bound of latency: a queue of less than a quarter of this looks like none.
+    pub const LATENCY_MIN: Span = Span(200_000);
+
     /// The bound of latency of a measured capacity for which the policy states none. It is six
     /// times what a request alone takes on solid-state and most virtual disks.
     pub const MEASURED_LATENCY: Span = Span(20 * Span::MILLISECOND.0);

@@ -1,5 +1,7 @@
 //! Programs that start while their tenant is over its limit go one after the other.
 
+use std::ops::Range;
+
 use crate::short_programs::{BURST, Bench, INTERVAL, LIMIT, POLICY};
 use crate::world::MIB;
 use tidegate_model::Span;
@@ -152,6 +154,21 @@ fn a_released_program_that_does_nothing_holds_back_others_for_its_own_time() {
     }
 }
 
+/// Lets these milliseconds pass, and returns the one in which each program was done. Asserts that
+/// all were, in their order.
+#[track_caller]
+fn done_in_order(bench: &mut Bench, programs: &[u64], times: Range<u64>) -> Vec<u64> {
+    let mut done = Vec::new();
+    for at in times {
+        bench.step();
+        let is_next = programs.get(done.len()).is_some_and(|it| bench.is_done(*it));
+        done.extend(is_next.then_some(at));
+        assert!(programs[done.len()..].iter().all(|it| !bench.is_done(*it)), "{done:?}");
+    }
+    assert_eq!(done.len(), programs.len(), "{done:?}");
+    done
+}
+
 /// Asserts that programs of a request of 4 MiB each were done in their order, the first one at
 /// `first` and each a margin and a correction late at most.
 #[track_caller]
@@ -171,15 +188,7 @@ fn programs_without_their_supervisors_go_in_their_turns_and_others_behind_them()
     let programs: Vec<u64> = (0..4).map(|_| bench.start(4 * MIB, 1)).collect();
     bench.run(1_000);
     programs[..2].iter().for_each(|it| bench.kill(*it));
-    let mut done = Vec::new();
-    for at in 1_001..20_000 {
-        bench.step();
-        let is_next = programs.get(done.len()).is_some_and(|it| bench.is_done(*it));
-        done.extend(is_next.then_some(at));
-        assert!(programs[done.len()..].iter().all(|it| !bench.is_done(*it)), "{done:?}");
-    }
-    assert_eq!(done.len(), 4, "{done:?}");
-    assert_turns(&done, TURN);
+    assert_turns(&done_in_order(&mut bench, &programs, 1_001..20_000), TURN);
     assert!(bench.most <= one_request(20), "{}", bench.most);
 }
 
@@ -197,14 +206,7 @@ fn a_program_without_its_supervisor_goes_in_its_turn_behind_another_one() {
     let programs = [first, second];
     let safe = programs.map(|program| bench.programs[&program].safe);
     assert_eq!(safe, [LIMIT / 4, LIMIT / 4 / 64]);
-    let mut done = Vec::new();
-    for at in 3_101..12_000 {
-        bench.step();
-        let is_next = programs.get(done.len()).is_some_and(|it| bench.is_done(*it));
-        done.extend(is_next.then_some(at));
-    }
-    assert_eq!(done.len(), 2, "{done:?}");
-    assert_turns(&done, TURN);
+    assert_turns(&done_in_order(&mut bench, &programs, 3_101..12_000), TURN);
     assert!(bench.most <= one_request(12), "{}", bench.most);
 }
 

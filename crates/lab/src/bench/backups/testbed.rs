@@ -14,10 +14,11 @@ use tidegate_proto::message::OperatorRequest;
 use super::BackupPlan;
 use super::database::{Postgres, Transactions, Workload, as_server_user, take_log};
 use super::systems::{self, BackupSystem};
-use crate::bench::mounted_disk::{DiskFolder, MountedDisk};
+use crate::bench::mounted_disk::{MountedDisk, disk_folder};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle, memory_group};
 use crate::experiment::child::{self, Child, Start};
 use crate::experiment::controller::Controller;
+use crate::experiment::remains::RunFolder;
 use crate::experiment::scratch::Scratch;
 use crate::experiment::witness::{CountedBytes, Witness};
 use tidegate_console::clock::Clock;
@@ -81,7 +82,7 @@ pub(super) struct BackupTestbed<'a> {
     /// Sockets and outputs; then the disk, and the folder with its file.
     scratch: Scratch,
     disk: MountedDisk,
-    _work: DiskFolder,
+    _work: RunFolder,
 }
 
 impl<'a> BackupTestbed<'a> {
@@ -95,7 +96,7 @@ impl<'a> BackupTestbed<'a> {
         };
         let refused = |why: String| Failure::new(Code::Failure, why);
         let here = std::env::current_dir().map_err(|error| failed("files here", error))?;
-        let work = DiskFolder::make(&here, ".tidegate-bench-backups-")
+        let work = disk_folder(&here, ".tidegate-bench-backups-")
             .map_err(|error| failed("files here", error))?;
         let scratch = Scratch::new()?;
         // The database is that of another user.

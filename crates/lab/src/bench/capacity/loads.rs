@@ -36,8 +36,7 @@ impl CapacityLoad {
 
     /// The bound of latency for this load, as many times the 99th percentile at depth 1 as the
     /// documentation recommends: more where times vary, as those of writes do. It is five
-    /// milliseconds at least: within less, the wait of 64 threads for two processors decides, and
-    /// not the device.
+    /// milliseconds at least: within less, runs on two processors differed by more than a half.
     pub(super) fn bound(self, alone: Span) -> Span {
         let times = match self {
             Self::Reads => 6,

@@ -14,11 +14,12 @@ use tidegate_stage::Segment;
 use super::CapacityPlan;
 use super::loads::{AloneRun, CapacityLoad, DEPTHS, SIZE_MIB, fill};
 use super::score::{CapacitySample, CapacityTrace};
-use crate::bench::mounted_disk::{DiskFolder, MountedDisk};
+use crate::bench::mounted_disk::{MountedDisk, disk_folder};
 use crate::experiment::cgroup::{Group, IoLimits, Throttle};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::fio::senseless;
+use crate::experiment::remains::RunFolder;
 use crate::experiment::scratch::Scratch;
 use crate::experiment::stage_segment;
 use tidegate_console::clock::Clock;
@@ -78,7 +79,7 @@ pub(super) struct CapacityTestbed<'a> {
     throttle: Option<Throttle>,
     scratch: Scratch,
     disk: MountedDisk,
-    _work: DiskFolder,
+    _work: RunFolder,
 }
 
 fn refused(why: String) -> Failure {
@@ -96,7 +97,7 @@ impl<'a> CapacityTestbed<'a> {
     /// If we are not root, or something else is missing.
     pub(super) fn new(plan: CapacityPlan, interrupt: &'a Interrupt) -> Result<Self, Failure> {
         let work = std::env::current_dir()
-            .and_then(|directory| DiskFolder::make(&directory, ".tidegate-bench-capacity-"))
+            .and_then(|directory| disk_folder(&directory, ".tidegate-bench-capacity-"))
             .map_err(|error| Failure::new(Code::Failure, "there are no files here").cause(error))?;
         let scratch = Scratch::new()?;
         let disk = MountedDisk::make(&work, BYTES, interrupt)?;

@@ -14,9 +14,6 @@ use super::{MEASURED, RawPolicy, RawTenant, WEIGHT_MAX, levels, limits, promised
 use crate::text::{ReadResult, Strings, Text, count, name, nearest_in, wrong};
 use crate::units::Span;
 
-/// The least bound of latency: a queue of less than a quarter of this looks like none.
-const LATENCY_MIN: Span = Span(200_000);
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawResource {
@@ -234,9 +231,9 @@ pub(crate) fn latency(text: &Text) -> ReadResult<Span> {
         return wrong(text.span(), message, fix);
     };
     match bound.trim().parse::<Span>() {
-        Ok(bound) if bound >= LATENCY_MIN => Ok(bound),
+        Ok(bound) if bound >= Resource::LATENCY_MIN => Ok(bound),
         Ok(bound) => {
-            let message = format!("latency: {bound} is less than {LATENCY_MIN}");
+            let message = format!("latency: {bound} is less than {}", Resource::LATENCY_MIN);
             wrong(text.span(), message, "no queue of this length can be held; raise the bound")
         }
         Err(error) => wrong(text.span(), format!("latency: {error}"), fix),
